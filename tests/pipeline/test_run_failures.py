@@ -359,3 +359,13 @@ def test_a_job_names_the_option_of_a_number_that_cannot_be(capsys, main, option)
         main(["--source", "one.db", "--payloads", "one.parquet", "--out", "out", option, "0"])
     assert ended.value.code == 2
     assert f"argument {option}: must be positive, not 0" in capsys.readouterr().err
+
+
+def test_an_error_that_only_java_names_is_shown_with_its_cause():
+    said = (
+        "An error occurred while calling o613.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: cannot rollback the ResultStage\n"
+        "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)\n"
+    )
+    error = failure_said(said, Path("run"), "Spark ended", "go on")
+    assert "cannot rollback the ResultStage; go on" in str(error)

@@ -137,7 +137,7 @@ def _no_room(folder: Path | Location, again: str = _AGAIN) -> StoreFullError:
 
 def _last_cause(said: str) -> str:
     """Return the innermost cause of a Java exception, in one line, with its file if the text names one."""
-    causes = re.findall(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error|Arrow\w+): .+)$", said, re.MULTILINE)
+    causes = re.findall(r"^(?::\s|Caused by: )?([\w.$]+(?:Exception|Error|Arrow\w+): .+)$", said, re.MULTILINE)
     cause = (causes[-1] if causes else said.strip().partition("\n")[0])[:_SHOWN_CHARACTERS]
     file = _READING.search(said)
     return cause if file is None or file[1] in cause else f"{cause} ({file[1][:_SHOWN_CHARACTERS]})"
