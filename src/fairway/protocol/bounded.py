@@ -18,8 +18,9 @@ class BoundedDict(OrderedDict[K, V]):
 
     def put(self, key: K, value: V) -> K | None:
         """Set a key, and return the key that it evicted; None if it evicted none."""
+        if key in self:
+            self.move_to_end(key)
         super().__setitem__(key, value)
-        self.move_to_end(key)
         return self.popitem(last=False)[0] if len(self) > self._max_entries else None
 
     def __reduce__(self) -> tuple[Any, ...]:

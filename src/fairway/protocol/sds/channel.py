@@ -422,7 +422,12 @@ class MessageChannel:
         that its sender still lacks an acknowledgement.
         """
         message_id, kind = message.message_id, message.kind
-        match judgement or self.judge(message):
+        judgement = judgement or self.judge(message)
+        if judgement is Judgement.NEW:
+            # SDS-R: remove a message that came from both buffers.
+            self.repair.forget(message_id)
+            return self._take_in(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
+        match judgement:
             case Judgement.FOREIGN:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FOREIGN_CHANNEL)]
             case Judgement.OWN:
@@ -445,9 +450,6 @@ class MessageChannel:
                 return self._receive_second(message, hint, now_ms, encoded)
             case Judgement.NO_CONTENT if kind is Kind.EPHEMERAL:
                 return [MessageArrived(message=message, kind=kind)]
-            case Judgement.NEW:
-                # SDS-R: remove a message that came from both buffers.
-                self.repair.forget(message_id)
         return self._take_in(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
 
     def _take_in(
