@@ -123,7 +123,7 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def test_a_lamport_timestamp_of_2_to_the_63_is_delivered_and_drags_nobody_along(channel):
+def test_a_lamport_timestamp_of_2_to_the_63_is_delivered_and_does_not_advance_the_clock(channel):
     events = channel.receives(channel.message(channel.wrapped(b"late"), lamport_timestamp=1 << 63))
     assert payloads(events) == [b"late"]
     assert channel.sends().lamport_timestamp <= (NOW_MS + HOUR_MS) // channel.unit_ms + 1
@@ -187,7 +187,7 @@ def test_a_bloom_filter_of_ten_million_bytes_makes_a_message_that_is_not_looked_
     assert channel.still_works()
 
 
-def test_a_field_that_comes_again_as_another_type_does_not_change_the_first(channel):
+def test_a_repeated_field_of_another_type_does_not_change_the_first(channel):
     message = channel.codec.encode(channel.message(channel.wrapped(b"x")))
     lamport, content, history = (2, 5, 3) if channel.is_logos else (10, 20, 11)
     overlaps = field(lamport, b"bytes") + field(content, 7) + field(history, 7) + field(1, 1 << 63)
@@ -209,7 +209,7 @@ def test_the_other_wire_uses_the_same_numbers_for_other_types_and_is_not_read(ch
     assert channel.counts.undecodable + channel.counts.foreign_channel == 1
 
 
-def test_a_message_without_an_id_does_not_make_what_is_sent_next_unreadable(channel):
+def test_a_message_without_an_id_is_never_cited(channel):
     """On the Logos wire whoever reads a citation without an id refuses the whole message that cites."""
     assert payloads(channel.receives(channel.message(channel.wrapped(b"x"), message_id=""))) == [b"x"]
     assert channel.sends().kind is Kind.CONTENT
@@ -280,7 +280,7 @@ def test_a_segment_that_contradicts_the_counts_of_its_set_is_refused_and_the_mes
     assert channel.counts.reassembly.segments_discarded == {"contradicting": 1}
 
 
-def test_a_message_whose_hash_lies_is_not_delivered_and_its_loss_is_told(channel):
+def test_a_message_with_a_wrong_hash_is_not_delivered_and_announced_as_lost(channel):
     segments = [s for s in channel.segments(bytes(range(256)) * 2) if not s.is_parity]
     lies = [replace(segment, payload_hash=b"\x11" * 32) for segment in segments]
     lost = [event for event in channel.receives_segments(*lies) if isinstance(event, IrretrievableMessage)]
@@ -289,7 +289,7 @@ def test_a_message_whose_hash_lies_is_not_delivered_and_its_loss_is_told(channel
     assert channel.counts.reassembly.buffered_bytes == 0
 
 
-def test_a_lie_among_honest_segments_costs_the_message_but_not_the_next_send_of_it(channel):
+def test_a_forged_segment_discards_the_message_but_not_its_next_send(channel):
     payload = bytes(range(256)) * 2
     first, *others = (s for s in channel.segments(payload) if not s.is_parity)
     events = channel.receives_segments(replace(first, payload=b"\xff" + first.payload[1:]), *others)

@@ -21,7 +21,7 @@ def target(request):
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_once_broke_a_promise_does_not_any_more(path):
+def test_inputs_that_once_broke_a_promise_keep_it(path):
     TARGETS[path.parent.name].check(path.read_bytes())
 
 

@@ -109,7 +109,7 @@ def test_the_board_and_the_rules_ask_for_metrics_and_labels_that_a_node_has(metr
             assert {label.strip() for label in labels.split(",")} <= metrics[name] | OF_PROMETHEUS
 
 
-def test_the_page_about_deploying_says_what_to_do_about_each_alert():
+def test_the_page_about_deploying_has_each_alert():
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
     alerts = [rule["alert"] for group in read(ALERTS)["groups"] for rule in group["rules"]]
     assert [alert for alert in alerts if f"`{alert}`" not in page] == []
@@ -266,7 +266,7 @@ def healthcheck(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_healthcheck_says_whether_the_node_is_ready(tmp_path):
+def test_the_healthcheck_reports_whether_the_node_is_ready(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n", encoding="utf-8")
     options = RestOptions(token=token.read_text(encoding="utf-8").strip())
@@ -293,7 +293,7 @@ def test_the_healthcheck_says_whether_the_node_is_ready(tmp_path):
 
 
 @pytest.mark.full
-def test_the_steps_of_the_image_give_a_node_that_runs(tmp_path):
+def test_the_steps_of_the_image_install_a_node_that_runs(tmp_path):
     """The RUN lines of the Dockerfile, in a virtual environment that has this one's packages in place of an index."""
     copied = [words.split() for name, words in instructions() if name == "COPY" and not words.startswith("--")]
     source = tmp_path / "src"

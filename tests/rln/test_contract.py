@@ -130,7 +130,7 @@ def test_a_path_is_used_until_its_root_is_no_fresh_one(chain, group, clock, memb
     assert found.path == chain.tree.path(0)
 
 
-def test_who_is_no_member_is_told_so_and_may_join_later(chain, group, clock, members):
+def test_an_identity_outside_the_group_raises_an_error_until_it_joins(chain, group, clock, members):
     chain.members.clear()
     with pytest.raises(RlnError, match=f"{members[0].commitment.hex()} is no member of {ADDRESS.lower()}") as told:
         group.member(members[0])
@@ -139,7 +139,7 @@ def test_who_is_no_member_is_told_so_and_may_join_later(chain, group, clock, mem
     assert group.member(members[0]).limit == 3
 
 
-def test_who_joins_between_two_questions_gets_a_path_all_the_same(chain, group, members):
+def test_a_member_that_joins_between_two_calls_gets_a_path(chain, group, members):
     group.refresh()
     joined = []
 
@@ -223,14 +223,14 @@ def test_a_root_that_cannot_be_is_an_error_and_the_roots_stay(chain, group, cloc
         (MERKLE_PROOF, None, "execution reverted"),
     ],
 )
-def test_a_membership_that_cannot_be_gives_no_path(chain, group, members, selector, lie, said):
+def test_an_invalid_membership_has_no_path(chain, group, members, selector, lie, said):
     chain.lies[selector] = lambda: lie
     with pytest.raises(RlnError, match=said) as told:
         group.member(members[0])
     assert kind_of(told) is RlnErrorKind.TRANSIENT
 
 
-def test_an_address_without_a_contract_is_told(chain, clock):
+def test_an_address_without_a_contract_raises_an_error(chain, clock):
     other = ContractMembership(chain.url, "0x" + "11" * 20, clock=clock)
     with pytest.raises(DecodeError, match="is there a contract at 0x1111"):
         other.refresh()
@@ -257,7 +257,7 @@ def test_an_address_without_a_contract_is_told(chain, clock):
         ),
     ],
 )
-def test_an_answer_that_is_none_is_an_error(chain, group, answer, error, said):
+def test_an_invalid_answer_raises_an_error(chain, group, answer, error, said):
     chain.raw = answer
     with pytest.raises(error, match=said):
         group.refresh()
@@ -295,7 +295,7 @@ def test_after_a_failure_the_node_is_left_alone_for_twice_as_long_each_time(chai
             group.refresh()
 
 
-def test_a_node_that_stops_costs_no_root_and_serves_again_when_it_is_back(chain, group, clock, members):
+def test_roots_survive_an_outage_of_the_chains_node(chain, group, clock, members):
     found = group.member(members[0])
     chain.raw = status(503)
     clock.now_s += 100
@@ -330,7 +330,7 @@ def test_the_key_in_the_address_is_in_no_text(chain, group, caplog, answer):
 
 
 @pytest.mark.parametrize("address", ["", "infura", "ftp://127.0.0.1", "http://", "http://a..b/secret", "http://x:y/"])
-def test_what_is_no_address_is_refused_without_showing_it(address):
+def test_an_invalid_rpc_address_is_refused_without_showing_it(address):
     with pytest.raises(ConfigurationError, match=r"https://rpc\.example\.org") as told:
         ContractMembership(address, ADDRESS)
     assert "secret" not in str(told.value)

@@ -249,7 +249,7 @@ def crashes_of(folder: Path, seed: int, *, crashes: int, messages: int) -> Count
     return run(work(), seed=seed)
 
 
-def test_sixty_crashes_lose_nothing_and_give_nothing_away(tmp_path):
+def test_sixty_crashes_lose_nothing_and_reveal_nothing(tmp_path):
     points = crashes_of(tmp_path, 3, crashes=60, messages=5)
     assert sum(points.values()) >= 60
     assert set(points) == set(Point)

@@ -115,7 +115,7 @@ def test_a_file_that_another_changes_at_this_time_is_refused(group, tmp_path):
     assert group.register(element(77), 3) == 5
 
 
-def test_a_file_that_is_not_there_is_an_error_that_says_so(tmp_path):
+def test_a_missing_file_raises_an_error(tmp_path):
     with pytest.raises(StorageError, match=r"no group .*none\.json: .*--create"):
         MembershipFile(tmp_path / "none.json")
 

@@ -76,7 +76,7 @@ def test_the_published_keyfiles_have_the_published_secret(known):
 
 
 @given(st.binary(max_size=700), st.text(min_size=1), st.integers(1, 5))
-def test_what_is_encrypted_comes_back_with_its_password_alone(secret, password, rounds):
+def test_a_secret_is_decrypted_with_its_own_password_only(secret, password, rounds):
     keyfile = encrypted(secret, password, rounds=rounds)
     assert decrypted(keyfile, password) == secret
     assert decrypted(keyfile, password + "x") is None
@@ -110,7 +110,7 @@ def test_a_membership_is_added_once_and_with_a_password(keystore, tmp_path, memb
     assert len(Keystore(tmp_path / "alice.keystore")) == 1
 
 
-def test_a_keystore_without_memberships_says_so(keystore):
+def test_a_keystore_without_memberships_raises_an_error(keystore):
     with pytest.raises(ConfigurationError, match="has no memberships"):
         keystore.memberships("open")
     with pytest.raises(ConfigurationError, match="has no membership AB; it has none"):
@@ -139,7 +139,7 @@ def test_a_keystore_that_is_there_is_not_replaced_and_one_in_use_not_changed(key
     assert path.read_bytes() == before
 
 
-def test_what_other_programs_wrote_stays_when_a_membership_is_added(published, memberships):
+def test_fields_of_other_programs_stay_when_a_membership_is_added(published, memberships):
     file = json.loads(published.read_text())
     name = next(iter(file["credentials"]))
     file["credentials"][name] |= {"id": "98d193c7", "address": "0x00"}
@@ -186,7 +186,7 @@ def of_parameters(**changes):
         ),
     ],
 )
-def test_what_cannot_be_decrypted_is_an_error_that_says_why(published, change, said):
+def test_a_keystore_that_cannot_be_decrypted_raises_an_error_with_the_reason(published, change, said):
     file = json.loads(published.read_text())
     name = next(iter(file["credentials"]))
     file["credentials"][name]["crypto"] = change(file["credentials"][name]["crypto"])
@@ -222,7 +222,7 @@ def test_a_changed_ciphertext_or_mac_is_never_decrypted(keystore, tmp_path, memb
         ({"treeIndex": 1 << 32}, "is no place in a group"),
     ],
 )
-def test_what_was_decrypted_may_still_be_no_membership(published, opened, plain, said):
+def test_decrypted_bytes_that_are_no_membership_are_refused(published, opened, plain, said):
     file = json.loads(published.read_text())
     (name,) = file["credentials"]
     if isinstance(plain, dict):

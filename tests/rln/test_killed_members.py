@@ -106,7 +106,7 @@ class Person:
 
 
 @pytest.mark.full
-def test_twenty_kills_with_real_proofs_lose_nothing_and_give_nothing_away(harbour):
+def test_twenty_kills_with_real_proofs_lose_nothing_and_reveal_nothing(harbour):
     for name in PEOPLE:
         MessageIds.create(harbour.folder / f"{name}.ids", first_epoch=0).close()
     doubles = []

@@ -46,7 +46,7 @@ def test_each_signal_gets_a_proof_that_holds_under_an_id_of_its_own(identities, 
             assert quota.epoch_ms == 600_000
 
 
-def test_a_signal_that_is_signed_again_gives_nothing_away(identities, group, path, prover):
+def test_a_signal_that_is_signed_again_reveals_nothing(identities, group, path, prover):
     log = NullifierLog()
     with MessageIds(path) as ids:
         membership = RlnMembership(identities[0], group, ids, prover)
@@ -57,7 +57,7 @@ def test_a_signal_that_is_signed_again_gives_nothing_away(identities, group, pat
 
 
 @pytest.mark.full
-def test_twenty_kills_while_proving_give_nothing_away(identities, group, path, prover):
+def test_twenty_kills_while_proving_reveal_nothing(identities, group, path, prover):
     log = NullifierLog()
     for number in range(20):
         with MessageIds(path) as ids:
@@ -84,7 +84,7 @@ def test_when_the_epoch_has_no_id_left_the_next_one_has(identities, group, path,
         assert SignalProof.decode(membership.generate_proof(b"b", NOW_MS + 600_000)).epoch == EPOCH + 1
 
 
-def test_who_is_not_in_the_group_has_no_quota_and_no_proof(group, path, prover):
+def test_an_identity_outside_the_group_has_no_quota_and_no_proof(group, path, prover):
     with MessageIds(path) as ids:
         membership = RlnMembership(Identity.create(), group, ids, prover)
         assert membership.epoch_quota(NOW_MS).rate_limit == 0
@@ -103,7 +103,7 @@ def test_an_id_that_cannot_be_kept_signs_nothing(identities, group, path, prover
         assert told.value.kind is RlnErrorKind.TRANSIENT
 
 
-def test_who_lost_the_count_of_ids_is_told_that_nothing_is_sent_in_this_epoch(group, identities, tmp_path, caplog):
+def test_a_lost_file_of_message_ids_logs_a_warning_and_blocks_the_epoch(group, identities, tmp_path, caplog):
     with RlnMembership.open(identities[0], group, tmp_path / "ids.db") as membership:
         assert "ids.db did not exist" in caplog.text
         with pytest.raises(RlnError, match="epoch"):

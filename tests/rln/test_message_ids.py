@@ -147,7 +147,7 @@ def test_no_id_signs_two_signals_in_200_crashes(tmp_path, rng):
     assert len(crash_often(tmp_path, rng, 200).signed) > 20
 
 
-def test_a_crash_at_a_commit_that_was_torn_gives_the_same_id_again_or_none_at_all(tmp_path):
+def test_a_torn_commit_returns_the_same_id_again_or_no_id(tmp_path):
     for tenth in range(11):
         machine = Machine(tmp_path / str(tenth))
         commits_at = 7  # after begin, three look-ups, two entries and the forgetting of old ones
@@ -191,7 +191,7 @@ def test_when_all_ids_are_used_the_identical_signal_still_has_its_own(ids):
     assert ids.reserve(MEMBER, 1, LIMIT + 1, b"more") == LIMIT
 
 
-def test_an_epoch_that_the_clock_comes_back_to_goes_on_where_it_was(ids):
+def test_an_epoch_after_a_clock_change_continues_its_count(ids):
     assert ids.reserve(MEMBER, 5, LIMIT, b"a") == 0
     assert ids.reserve(MEMBER, 10**6, LIMIT, b"b") == 0
     assert ids.reserve(MEMBER, 5, LIMIT, b"c") == 1
@@ -270,7 +270,7 @@ def test_no_id_of_a_damaged_file_signs_another_signal(tmp_path_factory, data):
         "UPDATE first SET epoch = 'x'",
     ],
 )
-def test_a_count_that_does_not_fit_its_signals_gives_no_id(tmp_path, ids, damage):
+def test_a_count_that_contradicts_its_signals_returns_no_id(tmp_path, ids, damage):
     for signal in (b"a", b"b", b"c"):
         ids.reserve(MEMBER, 1, LIMIT, signal)
     ids.close()

@@ -113,7 +113,7 @@ def test_bad_input_is_a_value_error(witness, proven, use, said):
         use(witness, proven)
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "fairway_rln", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fairway\[rln\]'"):
         poseidon(element(1))

@@ -88,7 +88,7 @@ def test_a_node_with_a_membership_proves_what_its_rest_api_publishes(harbour, ke
 
 
 @pytest.mark.full
-def test_commands_with_a_membership_send_and_others_learn_what_they_lack(harbour, keystore):
+def test_commands_with_a_membership_send_and_others_get_an_error(harbour, keystore):
     def send(*words):
         options = ["--node", told["multiaddrs"][0], "--channel", "team", "--sender", "alice", "--wait", "sent"]
         environment = {"FAIRWAY_RLN_PASSWORD": PASSWORD}
@@ -192,7 +192,7 @@ def test_a_node_process_knows_the_members_that_a_contract_has(harbour, keystore)
         (["--rln", "{group}", "--rln-keystore", "{keystore}"], WrongPasswordError, "password"),
     ],
 )
-def test_options_that_cannot_work_are_said_before_the_node_starts(harbour, keystore, options, error, says):
+def test_invalid_options_stop_the_command_before_the_node_starts(harbour, keystore, options, error, says):
     short = harbour.folder / "short.json"
     CliRunner().invoke(app, ["rln", "group", str(short), "--create", "--epoch-ms", "60000"])
     places = {"group": harbour.group, "keystore": keystore, "short": short}
@@ -207,7 +207,7 @@ def test_options_that_cannot_work_are_said_before_the_node_starts(harbour, keyst
 @pytest.mark.parametrize(
     "command", [["node", "--no-rest", "--rln", "group.json"], ["rln", "create", "alice.keystore"]], ids=["node", "rln"]
 )
-def test_without_the_compiled_package_a_command_says_what_to_install(tmp_path, command):
+def test_without_the_compiled_package_a_command_names_the_extra(tmp_path, command):
     group = {"format": "fairway-rln-group", "version": 1, "identifier": "rln/x", "epoch_ms": 600_000, "members": []}
     (tmp_path / "group.json").write_text(json.dumps(group), encoding="utf-8")
     without = f"import sys; sys.modules['fairway_rln'] = None; sys.argv = ['fairway', *{command!r}]; "

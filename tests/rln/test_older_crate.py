@@ -61,7 +61,7 @@ def older(compiled):
     return ask
 
 
-def test_it_verifies_what_is_proven_here(older, prover, member):
+def test_the_older_crate_accepts_our_proofs(older, prover, member):
     proof = prover.prove(member, 3, b"signal", EPOCH)
     parts = [proof.proof, proof.root, proof.share_x, proof.share_y, proof.nullifier]
     external = RlnNetwork().external_nullifier(EPOCH)
@@ -72,7 +72,7 @@ def test_it_verifies_what_is_proven_here(older, prover, member):
     assert older("verify", b"".join(parts).hex(), RlnNetwork().external_nullifier(EPOCH + 1).hex()) == "false"
 
 
-def test_what_it_proves_is_verified_here_and_has_the_same_values(older, prover, member):
+def test_proofs_of_the_older_crate_are_valid_with_the_same_values(older, prover, member):
     ours = prover.prove(member, 3, b"signal", EPOCH)
     external = RlnNetwork().external_nullifier(EPOCH)
     numbers = (element(member.limit), element(3), hash_to_field(b"signal"), external)

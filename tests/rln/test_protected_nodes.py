@@ -75,7 +75,7 @@ def refused(node):
     return {fault: count for fault, count in parts_of(node).gate.statistics().refused.items() if count}
 
 
-def test_what_a_member_sends_is_proven_and_reaches_members_behind_another_node(harbour):
+def test_messages_of_a_member_carry_proofs_and_reach_members_of_another_node(harbour):
     async def work():
         first = await harbour.node()
         second = await harbour.node(first.addresses[0])
@@ -206,7 +206,7 @@ def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not
     harbour.run(work)
 
 
-def test_a_double_signal_is_refused_and_recorded_with_the_secret_that_it_gives_away(harbour):
+def test_a_double_signal_is_refused_and_its_secret_recorded(harbour):
     # Two files of message ids for one identity, which is what nobody must do.
     one, other = (
         asyncio.run(with_proof(harbour.membership(1, name), harbour.message(name.encode()))) for name in ("one", "two")
@@ -228,7 +228,7 @@ def test_a_double_signal_is_refused_and_recorded_with_the_secret_that_it_gives_a
     assert double.first.epoch == now_ms // 600_000 or double.first.epoch + 1 == now_ms // 600_000
 
 
-def test_who_joins_while_a_node_runs_is_understood_at_once(harbour):
+def test_proofs_of_a_new_member_are_accepted_at_once(harbour):
     async def work():
         node = await harbour.node()
         await asyncio.sleep(1.1)  # a node looks at its group for an unknown root at most once a second
@@ -244,7 +244,7 @@ def test_who_joins_while_a_node_runs_is_understood_at_once(harbour):
     assert known
 
 
-def test_a_light_client_without_a_membership_is_told_what_the_network_asks_for(harbour):
+def test_a_light_client_without_a_membership_gets_an_error_that_names_rln(harbour):
     async def work():
         node = await harbour.node()
         alice = await harbour.client(node)
@@ -407,7 +407,7 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of luck"), asyncio.CancelledError("out of luck")], ids=repr)
-def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, verifier, caplog, error):
+def test_a_verifier_that_fails_at_one_message_continues_with_the_next(harbour, verifier, caplog, error):
     class FailingOnce:
         failed = False
 
@@ -433,7 +433,7 @@ def test_a_verifier_that_fails_at_one_message_goes_on_with_the_next(harbour, ver
     assert "out of luck" in caplog.text
 
 
-def test_what_can_be_seen_without_mathematics_is_refused_without_it(harbour, verifier):
+def test_cheap_checks_refuse_messages_before_the_verification(harbour, verifier):
     class Counting:
         verified = 0
 
@@ -554,7 +554,7 @@ def test_a_network_whose_group_is_in_a_contract(harbour):
         harbour.run(lambda: work(chain))
 
 
-def test_a_network_from_a_file_says_the_limit_and_takes_only_memberships_with_its_epochs(harbour):
+def test_a_network_file_sets_the_limit_and_refuses_memberships_with_other_epochs(harbour):
     described = harbour.folder / "ours.toml"
 
     def describe(epoch_s):

@@ -137,7 +137,7 @@ def test_messages_of_unknown_roots_that_wait_for_the_group_are_bounded_for_each_
 
 
 @pytest.mark.full
-def test_who_floods_a_node_cannot_suppress_a_message_by_being_the_first_to_send_it(harbour, honest):
+def test_a_flooding_peer_cannot_suppress_a_message_by_relaying_it_first(harbour, honest):
     good, other = honest(2)
 
     async def work():
@@ -159,7 +159,7 @@ def test_who_floods_a_node_cannot_suppress_a_message_by_being_the_first_to_send_
 
 
 @pytest.mark.full
-def test_relay_peers_are_served_amid_a_flood_from_one_that_comes_again_under_other_keys(harbour, honest):
+def test_relay_peers_are_served_during_a_flood_of_a_peer_that_changes_its_key(harbour, honest):
     *messages, template = honest(11)
     frames = [frame(forged(template, number)) for number in range(1, 3_001)]
 

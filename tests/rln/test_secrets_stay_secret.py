@@ -34,7 +34,7 @@ def logged(caplog):
     return caplog
 
 
-def test_what_works_and_what_fails_shows_no_secret(harbour, logged, tmp_path):
+def test_neither_success_nor_failure_shows_a_secret(harbour, logged, tmp_path):
     identity = harbour.identities[0]
     shown = []
 

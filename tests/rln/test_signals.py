@@ -130,7 +130,7 @@ def test_a_proof_with_a_root_of_a_moment_ago_is_admitted_and_one_of_long_ago_is_
     assert fault(ProofValidator(group.network, window, verifier).judge(sent, NOW_MS)) is ProofFault.UNKNOWN_ROOT
 
 
-def test_two_messages_under_one_id_give_the_secret_away(validator, message, identities):
+def test_two_messages_under_one_id_reveal_the_secret(validator, message, identities):
     assert fault(validator.judge(message(b"one"), NOW_MS)) is None
     refused = validator.judge(message(b"two"), NOW_MS)
     assert refused.fault is ProofFault.DOUBLE_SIGNAL
@@ -139,7 +139,7 @@ def test_two_messages_under_one_id_give_the_secret_away(validator, message, iden
     assert "secret" not in repr(refused)
 
 
-def test_the_same_message_again_is_a_duplicate_and_gives_nothing_away(validator, proven):
+def test_a_repeated_message_is_a_duplicate_and_reveals_nothing(validator, proven):
     first, second = (proven(b"hello", 0, EPOCH) for _ in range(2))
     assert first.rate_limit_proof != second.rate_limit_proof  # proofs of one signal differ
     assert fault(validator.judge(first, NOW_MS)) is None

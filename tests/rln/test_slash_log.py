@@ -105,7 +105,7 @@ def test_a_line_that_a_crash_left_without_its_end_spoils_no_other(tmp_path, iden
     assert json.loads(line)["epoch"] == EPOCH
 
 
-def test_what_is_no_file_is_refused_before_anything_is_written(tmp_path):
+def test_a_path_that_is_no_file_is_refused_before_a_write(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(StoreCorruptError, match="is no ordinary file"):

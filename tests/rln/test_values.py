@@ -46,7 +46,7 @@ def test_other_bytes_are_no_element(data):
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_an_epoch_comes_back_from_its_bytes(epoch):
+def test_an_epoch_survives_the_wire(epoch):
     assert decode_epoch(encode_epoch(epoch)) == epoch
 
 
@@ -83,7 +83,7 @@ def test_secrets_that_are_no_elements_are_refused_without_showing_them(secrets):
 
 
 @given(PROOFS)
-def test_a_proof_comes_back_from_the_wire(proof):
+def test_a_proof_survives_the_wire(proof):
     assert SignalProof.decode(proof.encode()) == proof
 
 

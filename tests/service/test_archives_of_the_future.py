@@ -21,7 +21,7 @@ def dated(timestamp_ns, payload):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_what_is_dated_further_ahead_than_an_hour_is_not_kept(kind, tmp_path):
+def test_messages_dated_more_than_an_hour_ahead_are_dropped(kind, tmp_path):
     async def work():
         place = "memory:" if kind == "memory" else f"sqlite:{tmp_path / 'archive.db'}"
         archive = await open_archive(place, Retention())

@@ -74,7 +74,7 @@ def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, s
         assert "not a hexadecimal character" in answer(form, "400").inner_text()
 
 
-def test_a_stream_of_events_is_shown_as_it_comes_until_it_is_stopped(browser, served):
+def test_a_stream_of_events_is_shown_until_it_is_stopped(browser, served):
     with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
         form = call(page, "events_stream")
         form.get_by_label("statistics").fill("true")

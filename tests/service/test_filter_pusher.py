@@ -60,7 +60,7 @@ def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_amount_
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["is here and takes nothing", "has left"])
-def test_a_subscriber_is_given_up_if_it_takes_nothing_but_not_because_it_left(monkeypatch, leaves):
+def test_a_subscriber_that_reads_nothing_loses_its_subscription_and_a_disconnected_one_keeps_it(monkeypatch, leaves):
     monkeypatch.setattr("fairway.service.filter_pusher.PAUSE_S", 0.01)
 
     async def work():
@@ -156,7 +156,7 @@ def test_a_subscriber_that_reads_to_the_end_gets_all_messages_on_one_stream(monk
     run(work())
 
 
-def test_a_subscriber_that_refuses_what_comes_too_fast_gets_it_later(monkeypatch):
+def test_a_subscriber_that_refuses_fast_messages_gets_them_later(monkeypatch):
     """go-waku's filter client resets streams beyond 20 at once and 15 a second."""
     monkeypatch.setattr("fairway.service.filter_pusher.PAUSE_S", 0.01)
 

@@ -219,7 +219,7 @@ def test_a_node_that_claims_to_be_of_the_network_and_is_not_is_left():
     run(work())
 
 
-def test_a_forged_record_in_a_list_is_counted_and_costs_nothing_else():
+def test_a_forged_record_in_a_list_is_counted_and_ignored():
     async def work():
         async with AsyncExitStack() as exits:
             node = await service(exits)
@@ -234,7 +234,7 @@ def test_a_forged_record_in_a_list_is_counted_and_costs_nothing_else():
 
 
 @pytest.mark.full
-def test_where_no_node_is_found_the_error_says_why():
+def test_an_error_says_why_no_node_was_found():
     async def work():
         async with AsyncExitStack() as exits:
             server = await exits.enter_async_context(dns_server({}))

@@ -135,7 +135,7 @@ def test_filter_peers_are_served_on_a_further_shard(crowd, rest):
     rest.run(work())
 
 
-def test_a_closing_server_leaves_its_further_shards_and_a_closed_node_joins_none(rest):
+def test_a_closing_server_leaves_its_further_shards_and_a_closed_node_joins_no_shard(rest):
     async def work():
         async with rest.serving() as (node, server):
             await ask(rest, server, "POST", SUBSCRIPTIONS, [FURTHER])

@@ -57,7 +57,7 @@ def open_files_allowed():
 
 
 @pytest.mark.full
-def test_silent_sockets_keep_nobody_out(crowd):
+def test_silent_sockets_do_not_block_others(crowd):
     # The node lets go of most of its ends at once, the peers of none of theirs.
     if open_files_allowed() < SILENT + 2_000:
         pytest.skip(f"this system allows too few open files for {SILENT} sockets")
@@ -89,7 +89,7 @@ def test_silent_sockets_keep_nobody_out(crowd):
 
 @pytest.mark.full
 @MUXERS
-def test_silent_streams_keep_nobody_out(crowd, muxer):
+def test_silent_streams_do_not_block_others(crowd, muxer):
     protocols = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL, METADATA_PROTOCOL)
     each = 30 * len(protocols)  # a host opens at most 128 streams in a connection
 
@@ -121,7 +121,7 @@ def test_silent_streams_keep_nobody_out(crowd, muxer):
 
 
 @MUXERS
-def test_a_subscriber_that_reads_nothing_costs_a_bounded_amount_and_delays_nobody(crowd, muxer):
+def test_a_subscriber_that_reads_nothing_takes_bounded_memory_and_delays_no_other(crowd, muxer):
     async def work():
         got = []
 
@@ -158,7 +158,7 @@ def vars_of(statistics):
 
 
 @MUXERS
-def test_a_relay_peer_that_reads_nothing_costs_a_bounded_amount_and_delays_nobody_for_long(crowd, muxer):
+def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_briefly(crowd, muxer):
     async def work():
         async with (
             crowd.service(

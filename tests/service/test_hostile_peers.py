@@ -164,7 +164,7 @@ async def after_noise(node, rng):
 
 
 @pytest.mark.parametrize("begin", [bare_socket, half_a_handshake, after_noise])
-def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin, rng):
+def test_garbage_below_the_protocols_ends_only_its_connection(begin, rng):
     async def work():
         async with service() as node:
             for number in range(40):
@@ -183,7 +183,7 @@ def test_garbage_below_the_protocols_costs_nobody_but_its_sender(begin, rng):
 
 @pytest.mark.parametrize("protocol", [*REQUEST_PROTOCOLS, RELAY_PROTOCOL])
 @MUXERS
-def test_garbage_in_streams_costs_the_stream(protocol, muxer, rng):
+def test_garbage_in_a_stream_ends_only_the_stream(protocol, muxer, rng):
     async def work():
         async with service() as node, await Host.start(muxers=[muxer]) as bad:
             connection = await bad.connect(node.addresses[0])
@@ -322,7 +322,7 @@ def test_a_relayed_message_that_is_replayed_counts_once():
     [b"", b"\xff\xff", envelope(b""), envelope(bytes(200_000)), envelope()[:-3]],
     ids=["empty", "garbage", "no-payload", "too-large", "cut-off"],
 )
-def test_a_relayed_message_that_is_none_reaches_nobody_and_costs_its_bringer_its_place(data):
+def test_an_invalid_relayed_message_is_dropped_and_its_peer_disconnected(data):
     async def work():
         async with service() as node, await Host.start() as bad:
             heard = await node.subscribe(SHARD, [TOPIC])
@@ -366,7 +366,7 @@ def test_many_filter_clients_together_have_a_bounded_number_of_topics():
     run(work())
 
 
-def test_a_peer_that_says_without_end_what_it_serves_is_asked_one_question_at_a_time():
+def test_a_peer_that_identifies_repeatedly_is_queried_once_at_a_time():
     async def work():
         questions = []
 

@@ -46,7 +46,7 @@ BEGUN = int(os.environ.get("FAIRWAY_HOSTILE_PEERS", "200"))
 MIB = 1_048_576
 
 
-def test_peers_that_ask_for_whole_pages_and_read_none_cost_a_bounded_amount(crowd):
+def test_peers_that_query_pages_and_read_none_take_bounded_memory(crowd):
     async def work():
         query = encode_store_query_request(
             StoreQueryRequest(
@@ -82,7 +82,7 @@ def test_peers_that_ask_for_whole_pages_and_read_none_cost_a_bounded_amount(crow
 
 
 @MUXERS
-def test_messages_that_are_begun_and_never_finished_cost_a_bounded_amount(crowd, muxer):
+def test_unfinished_messages_take_bounded_memory(crowd, muxer):
     limit = 16 * MIB
 
     async def begin(connection):
@@ -131,7 +131,7 @@ def test_a_relay_peer_with_10_000_topics_has_a_bounded_number_remembered(crowd):
     crowd.run(work())
 
 
-def test_a_filter_client_with_10_000_topics_is_told_that_this_is_too_much(crowd):
+def test_a_filter_client_with_10_000_topics_is_refused(crowd):
     async def work():
         async with crowd.service() as node, await Host.start() as bad:
             await bad.connect(node.addresses[0])

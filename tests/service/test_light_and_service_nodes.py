@@ -54,7 +54,7 @@ async def received(subscription, count, timeout_s=PATIENCE_S):
 
 
 @pytest.mark.parametrize("transport", [0, 1], ids=["tcp", "ws"])
-def test_what_one_light_client_sends_another_one_gets_and_the_store_keeps(transport):
+def test_a_message_of_a_light_client_reaches_another_one_and_the_store(transport):
     async def work():
         async with (
             service() as node,
@@ -136,7 +136,7 @@ def test_a_message_that_breaks_the_rules_is_refused_for_good():
     run(work())
 
 
-def test_a_client_that_asks_too_much_is_told_so_and_others_are_served():
+def test_a_client_beyond_its_request_rate_is_refused_and_others_are_served():
     async def work():
         rate = RequestRate(per_second=0.1, burst=3)
         async with (
@@ -186,7 +186,7 @@ def test_a_message_that_reached_no_relay_peer_is_relayed_when_it_is_pushed_again
     run(work())
 
 
-def test_a_subscription_that_a_node_forgot_is_made_again_and_the_status_says_so():
+def test_a_forgotten_subscription_is_renewed_and_the_status_shows_it():
     async def work():
         async with service() as node, await LightNode.start([node.addresses[0]], FAST) as client:
             subscription = await client.subscribe(SHARD, [TOPIC])
@@ -227,7 +227,7 @@ def test_a_client_survives_a_node_that_is_killed_and_started_again():
     run(work())
 
 
-def test_with_two_nodes_everything_goes_on_when_one_of_them_dies():
+def test_with_two_nodes_a_client_continues_when_one_dies():
     async def work():
         async with service() as first:
             second = await ServiceNode.start(options(first.addresses[0]))
@@ -295,7 +295,7 @@ def test_a_peer_of_another_cluster_is_parted_with():
     run(work())
 
 
-def test_nobody_there_and_no_address_are_said_in_words():
+def test_an_unreachable_and_an_invalid_address_raise_clear_errors():
     async def work():
         with pytest.raises(ConfigurationError, match="multiaddr"):
             await LightNode.start([])
@@ -307,7 +307,7 @@ def test_nobody_there_and_no_address_are_said_in_words():
     run(work())
 
 
-def test_what_the_node_loses_on_purpose_is_in_its_store_all_the_same():
+def test_messages_lost_on_purpose_are_in_the_store():
     async def work():
         async with (
             service(advanced=AdvancedServiceOptions(loss=0.5, seed=7)) as node,

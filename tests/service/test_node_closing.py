@@ -55,7 +55,7 @@ def test_a_part_that_cannot_be_closed_keeps_no_message_from_the_disk(monkeypatch
     run(work())
 
 
-def test_who_gives_up_waiting_for_the_end_still_has_everything_closed(monkeypatch, tmp_path):
+def test_a_cancelled_close_still_closes_everything(monkeypatch, tmp_path):
     archive = f"sqlite:{tmp_path / 'messages.sqlite'}"
 
     closing = asyncio.Event()
@@ -81,7 +81,7 @@ def test_who_gives_up_waiting_for_the_end_still_has_everything_closed(monkeypatc
     run(work())
 
 
-def test_a_node_that_cannot_start_leaves_nothing_open(tmp_path):
+def test_a_node_that_cannot_start_closes_everything(tmp_path):
     async def work():
         before = asyncio.all_tasks()
         with pytest.raises(AddressError):

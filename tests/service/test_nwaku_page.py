@@ -22,7 +22,7 @@ def table(head):
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_the_page_names_every_call_of_nwaku_and_of_this_node_and_says_whether_it_is_here():
+def test_the_page_lists_every_call_of_nwaku_and_of_this_node():
     said = {call.strip("`"): (of, here) for call, of, here, _ in table("call | of | here | remark")}
     of = dict.fromkeys(SERVED, "fairway") | {call: maker for maker in ("go-waku", "nwaku") for call in CALLS[maker]}
     assert said == {call: (maker, "yes" if call in SERVED else "no") for call, maker in of.items()}

@@ -92,7 +92,7 @@ def test_the_figures_are_those_of_the_node(browser, busy):
 
 @pytest.mark.full
 @pytest.mark.skipif(find_spec("fairway_rln") is None, reason="fairway-rln is not installed: make rln")
-def test_a_node_that_asks_for_proofs_shows_what_became_of_messages(browser, busy, tmp_path):
+def test_a_node_that_verifies_proofs_shows_the_verdicts(browser, busy, tmp_path):
     with visited(browser, busy.server.url) as page:
         live(page)
         assert not page.get_by_role("heading", name="RLN proofs").is_visible()
@@ -114,7 +114,7 @@ def test_a_node_that_asks_for_proofs_shows_what_became_of_messages(browser, busy
             assert page.locator("#protocols li", has_text="Rln Relay: ready").is_visible()
 
 
-def test_what_strangers_call_themselves_stays_text(browser, busy):
+def test_names_of_peers_are_shown_as_text(browser, busy):
     with visited(browser, busy.server.url) as page:
         live(page)
         page.locator("#peers summary").click()
@@ -145,7 +145,7 @@ def test_the_policy_of_the_page_lets_no_other_script_run(browser, busy):
 
 
 @pytest.mark.full
-def test_a_lost_connection_is_said_and_made_again(browser):
+def test_the_page_shows_a_lost_connection_and_reconnects(browser):
     with NodeInThread() as served, visited(browser, served.server.url, may_complain=True) as page:
         page.get_by_text(LIVE).wait_for()
         served.stop_serving()

@@ -39,7 +39,7 @@ async def asking(key=None, **changes):
         yield node, ask
 
 
-def test_a_node_tells_where_it_is_and_what_it_serves():
+def test_a_record_has_the_addresses_and_services_of_its_node():
     async def work():
         async with asking() as (node, ask):
             (record,) = await ask()
@@ -52,7 +52,7 @@ def test_a_node_tells_where_it_is_and_what_it_serves():
     run(work())
 
 
-def test_a_node_without_an_archive_says_that_it_is_no_store():
+def test_a_record_of_a_node_without_an_archive_lacks_store():
     async def work():
         async with asking(archive=None) as (_, ask):
             assert Capability.STORE not in (await ask())[0].capabilities
@@ -60,7 +60,7 @@ def test_a_node_without_an_archive_says_that_it_is_no_store():
     run(work())
 
 
-def test_a_node_tells_of_others_that_it_knows():
+def test_a_node_returns_the_records_of_other_nodes():
     async def work():
         async with asking() as (node, ask):
             parts_of(node).records.add(OTHER)
@@ -69,7 +69,7 @@ def test_a_node_tells_of_others_that_it_knows():
     run(work())
 
 
-def test_a_node_with_an_ed25519_key_tells_only_of_others():
+def test_a_node_with_an_ed25519_key_returns_only_records_of_others():
     async def work():
         async with asking(IdentityKey.generate()) as (node, ask):
             parts_of(node).records.add(OTHER)
@@ -78,7 +78,7 @@ def test_a_node_with_an_ed25519_key_tells_only_of_others():
     run(work())
 
 
-def test_a_node_that_listens_everywhere_tells_where_others_reach_it():
+def test_a_record_of_a_node_on_all_addresses_has_reachable_ones():
     async def work():
         async with asking(host="0.0.0.0") as (node, ask):
             told = {address.host for address in (await ask())[0].addresses}
@@ -89,7 +89,7 @@ def test_a_node_that_listens_everywhere_tells_where_others_reach_it():
     run(work())
 
 
-def test_a_node_tells_what_it_announces_and_no_more():
+def test_a_record_has_only_the_announced_addresses():
     async def work():
         announced = ("/ip4/203.0.113.5/tcp/60000", "/dns4/node.example.org/tcp/443/tls/ws")
         async with asking(announce=announced) as (node, ask):

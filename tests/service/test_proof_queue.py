@@ -50,7 +50,7 @@ def test_a_flood_of_any_number_of_sources_leaves_room_for_one_that_sends_little(
     assert served >= 95
 
 
-def test_forged_proofs_of_a_source_cost_a_few_verifications_and_one_a_second():
+def test_forged_proofs_of_a_source_take_a_few_verifications_and_one_a_second():
     waiting = queue(max_items=10_000, max_items_of_source=5_000)
     verified = refused = 0
     for millisecond in range(10_000):

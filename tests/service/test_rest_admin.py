@@ -173,7 +173,7 @@ def test_filter_subscriptions_of_peers_are_listed(rest):
     ("name", "level"),
     [("TRACE", 5), ("debug", 10), ("Info", 20), ("NOTICE", 25), ("WARN", 30), ("ERROR", 40), ("FATAL", 50)],
 )
-def test_the_log_level_says_which_records_of_the_node_are_logged(rest, name, level):
+def test_the_log_level_selects_the_records_of_the_node(rest, name, level):
     logger = logging.getLogger("fairway")
     before = logger.level
 

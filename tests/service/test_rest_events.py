@@ -61,7 +61,7 @@ def payloads(messages):
     return [message["message"]["payload"] for message, _ in messages]
 
 
-def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_in_their_ids(rest):
+def test_messages_arrive_as_they_are_published_with_their_hashes_in_their_ids(rest):
     async def work():
         async with rest.serving() as (_, server), reading(server, f"{rest.topic},/fairway-test/1/b/proto") as stream:
             assert stream.status == 200
@@ -81,7 +81,7 @@ def test_messages_of_the_topics_come_as_they_are_published_with_their_hashes_in_
 
 
 @pytest.mark.parametrize("how", ["header", "query"])
-def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest, how):
+def test_a_reader_that_reconnects_gets_missed_messages_then_new_ones(rest, how):
     async def work():
         async with rest.serving() as (_, server):
             async with reading(server, rest.topic) as stream:
@@ -100,7 +100,7 @@ def test_a_reader_that_was_cut_off_gets_what_it_missed_and_then_what_comes(rest,
 
 
 @pytest.mark.parametrize("clock_s", [-3_000, -15, 15, 3_000])
-def test_a_reader_gets_what_arrived_since_whatever_the_clocks_of_the_senders_say(rest, clock_s):
+def test_a_reader_resumes_in_the_order_of_arrival_with_any_sender_clocks(rest, clock_s):
     async def work():
         async with rest.serving() as (_, server):
             now_ns = time.time_ns()
@@ -121,7 +121,7 @@ def test_a_reader_gets_what_arrived_since_whatever_the_clocks_of_the_senders_say
     rest.run(work())
 
 
-def test_large_messages_come_again_in_the_order_in_which_they_arrived(rest):
+def test_large_messages_are_repeated_in_the_order_of_arrival(rest):
     async def work():
         async with rest.serving() as (_, server):
             async with reading(server, rest.topic) as stream:
@@ -137,7 +137,7 @@ def test_large_messages_come_again_in_the_order_in_which_they_arrived(rest):
     rest.run(work())
 
 
-def test_ephemeral_messages_do_not_come_again_and_the_id_of_one_is_known(rest, monkeypatch):
+def test_ephemeral_messages_are_not_repeated_and_their_ids_are_valid(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.1)
 
     async def work():
@@ -163,7 +163,7 @@ def test_ephemeral_messages_do_not_come_again_and_the_id_of_one_is_known(rest, m
         ("sqlite:{folder}/messages.db", "the archive cannot be read: the archive is closed"),
     ],
 )
-def test_a_gap_is_told_where_the_archive_cannot_be_read_or_lacks_a_message(rest, tmp_path, archive, reason):
+def test_a_gap_follows_if_the_archive_cannot_be_read_or_lacks_a_message(rest, tmp_path, archive, reason):
     async def work():
         async with rest.serving(archive=archive and archive.format(folder=tmp_path)) as (node, server):
             async with reading(server, rest.topic) as stream:
@@ -216,7 +216,7 @@ def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_no
     rest.run(work())
 
 
-def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest, monkeypatch):
+def test_an_idle_stream_sends_heartbeats(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.05)
 
     async def work():
@@ -227,7 +227,7 @@ def test_a_stream_on_which_nothing_happens_says_that_it_is_alive(rest, monkeypat
     rest.run(work())
 
 
-def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
+def test_a_slow_reader_loses_the_oldest_messages_and_gets_a_gap(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.events.EVENT_STREAM_BYTES", 200_000)
     monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 60.0)
 
@@ -249,7 +249,7 @@ def test_a_slow_reader_loses_the_oldest_and_is_told_so(rest, monkeypatch):
     rest.run(work())
 
 
-def test_more_readers_than_agreed_are_told_to_come_back_and_places_become_free(rest, monkeypatch):
+def test_readers_beyond_the_limit_get_503_until_others_leave(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.server_sent_events.MAX_EVENT_STREAMS", 2)
 
     async def work():

@@ -35,7 +35,7 @@ def request(rng, path, operation):
     return f"{path}?{urlencode(asked)}" if asked else path, body
 
 
-def test_whatever_is_asked_is_answered_and_never_with_a_failure(rest, caplog):
+def test_random_requests_are_answered_without_an_internal_error(rest, caplog):
     seed = 20_240_611
     rng = random.Random(seed)
 

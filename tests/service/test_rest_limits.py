@@ -77,7 +77,7 @@ def test_heads_that_are_too_long_or_no_http_are_refused(rest, monkeypatch):
 @pytest.mark.parametrize(
     "beginning", [b"", b"GET /version HTT", b"POST /admin/v1/peers HTTP/1.1\r\nHost: localhost\r\n"]
 )
-def test_a_request_that_does_not_come_ends_the_connection(rest, beginning, monkeypatch):
+def test_an_incomplete_request_ends_the_connection(rest, beginning, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.protocol.REQUEST_TIMEOUT_S", 0.2)
 
     async def work():
@@ -87,7 +87,7 @@ def test_a_request_that_does_not_come_ends_the_connection(rest, beginning, monke
     rest.run(work())
 
 
-def test_a_body_that_does_not_come_is_answered_with_408(rest, monkeypatch):
+def test_an_incomplete_body_is_answered_with_408(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.context.BODY_TIMEOUT_S", 0.2)
 
     async def work():
@@ -100,7 +100,7 @@ def test_a_body_that_does_not_come_is_answered_with_408(rest, monkeypatch):
     rest.run(work())
 
 
-def test_silent_connections_give_way_to_honest_ones(rest, monkeypatch):
+def test_new_connections_replace_silent_ones(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.protocol.MAX_CONNECTIONS", 20)
 
     async def work():
@@ -142,7 +142,7 @@ async def awaited(server, count):
     await until(lambda: len(server.context.awaited) == count)
 
 
-def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypatch):
+def test_requests_beyond_the_limit_get_503(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.app.MAX_REQUESTS", 2)
 
     async def work():
@@ -167,7 +167,7 @@ def test_more_requests_at_once_than_agreed_are_told_to_come_back(rest, monkeypat
     rest.run(work())
 
 
-def test_clients_with_slow_bodies_keep_nobody_out(rest, monkeypatch):
+def test_clients_with_slow_bodies_do_not_block_others(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.context.BODY_TIMEOUT_S", 3_600.0)
     monkeypatch.setattr("fairway.service.rest.app.ANSWER_TIMEOUT_S", 7_200.0)
 
@@ -274,7 +274,7 @@ def test_a_node_that_listens_to_others_is_called_by_any_name(rest, host, status)
     ],
     ids=lambda value: "-".join(*value.items()) if isinstance(value, dict) else str(value),
 )
-def test_web_pages_of_others_cannot_take_messages_away_without_naming_their_origin_either(rest, headers, status):
+def test_web_pages_of_others_cannot_remove_messages_without_an_origin(rest, headers, status):
     async def work():
         async with rest.serving() as (_, server):
             await rest.publish(server)
@@ -297,7 +297,7 @@ def test_admin_can_be_switched_off(rest):
     rest.run(work())
 
 
-def test_the_node_limits_what_one_client_may_push_and_query(rest):
+def test_the_node_limits_pushes_and_queries_of_one_client(rest):
     from fairway.nodes.protocols.request_limiter import RequestRate
 
     async def work():

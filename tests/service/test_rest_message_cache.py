@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_cache_does_what_a_list_would_do(steps):
+def test_the_cache_behaves_like_a_list(steps):
     cache = RestMessageCache(max_messages=5, max_topics=100)
     shards, topics, kept = set(), {}, []
     for what, *given_ in steps:

@@ -85,7 +85,7 @@ def test_a_message_is_received_and_its_sender_learns_that_it_was_propagated_and_
     rest.run(work())
 
 
-def test_a_node_without_an_archive_asks_its_store_peer_for_what_it_sent(rest):
+def test_a_node_without_an_archive_confirms_sends_at_its_store_peer(rest):
     async def work():
         async with connected(rest, left={"archive": None}) as (left, _):
             request_ids = [await send(rest, left, payload="AAAA") for _ in range(3)]
@@ -98,7 +98,7 @@ def test_a_node_without_an_archive_asks_its_store_peer_for_what_it_sent(rest):
     rest.run(work())
 
 
-def test_a_message_that_no_archive_holds_is_not_asked_for_for_ever(rest, monkeypatch):
+def test_the_search_for_a_message_in_archives_ends(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.CONFIRM_FOR_S", 0.05)
 
     async def work():
@@ -111,7 +111,7 @@ def test_a_message_that_no_archive_holds_is_not_asked_for_for_ever(rest, monkeyp
     rest.run(work())
 
 
-def test_an_ephemeral_message_is_propagated_and_nobody_looks_for_it(rest):
+def test_an_ephemeral_message_is_propagated_and_not_searched_in_archives(rest):
     async def work():
         async with connected(rest) as (left, _):
             ephemeral, kept = await send(rest, left, ephemeral=True), await send(rest, left)
@@ -123,7 +123,7 @@ def test_an_ephemeral_message_is_propagated_and_nobody_looks_for_it(rest):
     rest.run(work())
 
 
-def test_a_send_that_no_peer_accepts_ends_with_an_error_that_says_why(rest, monkeypatch):
+def test_a_send_that_no_peer_accepts_ends_with_an_error_and_its_reason(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.SEND_FOR_S", 0.1)
 
     async def work():
@@ -145,7 +145,7 @@ def test_a_message_that_is_too_long_ends_with_an_error_at_once(rest):
     rest.run(work())
 
 
-def test_a_send_without_peers_goes_on_until_there_is_one(rest):
+def test_a_send_without_peers_is_retried_until_there_is_one(rest):
     async def work():
         async with rest.serving(peers=(NOBODY,)) as (node, server), rest.serving() as (other, _):
             request_id = await send(rest, server)

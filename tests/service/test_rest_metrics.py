@@ -33,7 +33,7 @@ async def samples(rest, server):
     }
 
 
-def test_the_numbers_follow_what_happens_and_two_nodes_do_not_meet(rest):
+def test_the_metrics_count_events_of_their_own_node(rest):
     async def work():
         async with rest.serving() as (_, server), rest.serving() as (_, idle):
             wanted = {"requestId": "1", "contentFilters": [rest.topic]}
@@ -63,7 +63,7 @@ def test_the_numbers_follow_what_happens_and_two_nodes_do_not_meet(rest):
     rest.run(work())
 
 
-def test_a_node_whose_archive_cannot_be_written_is_not_healthy_and_says_why(rest, tmp_path):
+def test_a_node_whose_archive_cannot_be_written_is_unhealthy_with_a_reason(rest, tmp_path):
     path = tmp_path / "messages.db"
 
     async def work():
@@ -167,7 +167,7 @@ def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_la
     rest.run(work())
 
 
-def test_nwakus_numbers_follow_what_happens_at_two_relays(rest):
+def test_nwakus_numbers_count_messages_of_two_relays(rest):
     async def work():
         async with rest.serving() as (node, server), rest.serving() as (other, at_other):
             await parts_of(node).host.connect(other.addresses[0])

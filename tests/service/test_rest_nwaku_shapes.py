@@ -43,7 +43,7 @@ def check(case, answer):
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_a_conversation_with_nwaku_goes_the_same_way_here(rest, name):
+def test_a_node_answers_a_recorded_conversation_like_nwaku(rest, name):
     conversation = json.loads((VECTORS / f"{name}.json").read_text(encoding="utf-8"))
 
     async def work():

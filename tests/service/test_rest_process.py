@@ -27,7 +27,7 @@ async def first_line(settings, look):
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_address_of_the_api_is_said_and_true(rest, as_json):
+def test_the_printed_address_of_the_api_works(rest, as_json):
     async def look(line):
         url = json.loads(line)["rest"] if as_json else line.split("  http://")[1].split()[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
@@ -38,7 +38,7 @@ def test_the_address_of_the_api_is_said_and_true(rest, as_json):
     rest.run(first_line(NodeSettings(options=ServiceOptions(), as_json=as_json), look))
 
 
-def test_a_node_that_listens_everywhere_says_where_others_reach_it(rest):
+def test_a_node_on_all_addresses_prints_reachable_ones(rest):
     async def look(line):
         said = json.loads(line)
         assert "0.0.0.0" not in said["rest"]
@@ -53,7 +53,7 @@ def test_a_node_that_listens_everywhere_says_where_others_reach_it(rest):
     rest.run(first_line(NodeSettings(options=options, rest=RestOptions(host="0.0.0.0"), as_json=True), look))
 
 
-def test_a_person_is_shown_what_others_use_and_what_this_machine_uses(rest):
+def test_the_output_has_addresses_for_others_and_for_this_machine(rest):
     async def look(text):
         lines = text.splitlines()
         assert (
@@ -97,7 +97,7 @@ def test_the_key_is_kept_for_its_owner_alone_and_makes_the_same_peer_again(rest,
     assert rest.run(first_line(settings, look))["peer_id"] == first["peer_id"]
 
 
-def test_a_node_without_the_api_says_that_there_is_none(rest):
+def test_a_node_without_the_api_prints_null(rest):
     async def look(line):
         assert json.loads(line)["rest"] is None
 

@@ -72,7 +72,7 @@ def test_recorded_calls_are_answered_with_the_status_and_shape_of_nwaku(rest):
     rest.run(work())
 
 
-def test_what_was_stored_and_relayed_is_recorded_byte_by_byte(rest):
+def test_stored_and_relayed_messages_equal_the_recorded_bytes(rest):
     """The message hash of nwaku among it."""
     fetched = [
         call for call in RECORDED if call["method"] == "GET" and call["answer"] and "timestamp" in str(call["answer"])

@@ -70,7 +70,7 @@ def test_a_page_runs_its_own_script_and_style_alone_and_is_in_no_frame(rest, pat
     rest.run(work())
 
 
-def test_a_head_request_takes_no_messages_and_opens_no_stream(rest):
+def test_a_head_request_removes_no_messages_and_opens_no_stream(rest):
     fetched = [
         f"/relay/v1/messages/{quote(rest.shard, safe='')}",
         f"/relay/v1/auto/messages/{quote(rest.topic, safe='')}",
@@ -95,7 +95,7 @@ def test_a_head_request_takes_no_messages_and_opens_no_stream(rest):
     rest.run(work())
 
 
-def test_no_cache_may_store_what_a_node_answers(rest):
+def test_no_cache_may_store_an_answer(rest):
     async def work():
         async with rest.serving() as (_, server):
             for path, verb, operation in OPERATIONS:

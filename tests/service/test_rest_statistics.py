@@ -134,7 +134,7 @@ def test_agents_are_bounded_cut_and_visible(rest):
     rest.run(work())
 
 
-def test_a_node_without_an_archive_has_no_figures_of_it_and_one_that_fails_says_why(rest):
+def test_figures_of_a_missing_archive_are_null_and_those_of_a_failing_one_have_the_reason(rest):
     class Broken(MemoryArchive):
         async def statistics(self):
             raise StorageError("the disk is \x1b gone")

@@ -112,7 +112,7 @@ def test_a_node_without_an_archive_asks_its_store_peers_until_one_answers(rest, 
     rest.run(work())
 
 
-def test_a_node_without_an_archive_says_so_and_asks_the_node_that_is_named(rest):
+def test_a_node_without_an_archive_answers_412_and_queries_the_named_node(rest):
     async def work():
         async with rest.serving() as (keeper, server), rest.serving(archive=None) as (_, forgetful):
             await rest.publish(server, timestamp=7)

@@ -105,7 +105,7 @@ def test_a_client_that_begins_no_handshake_is_disconnected(options):
         assert time.monotonic() - began_s > REQUEST_TIMEOUT_S - 1
 
 
-def test_what_cannot_be_used_as_a_certificate_is_said_before_the_server_listens(rest, tmp_path, options):
+def test_an_invalid_certificate_raises_an_error_before_the_server_listens(rest, tmp_path, options):
     with pytest.raises(ConfigurationError, match="go together"):
         RestOptions(tls_cert=options.tls_cert)
 

@@ -89,7 +89,7 @@ def test_a_wrong_token_gets_401_and_the_words_of_rfc_6750(rest, headers):
     rest.run(work())
 
 
-def test_the_token_for_all_else_does_not_open_admin_and_says_so(rest):
+def test_the_general_token_gets_403_at_admin(rest):
     async def work():
         async with rest.serving(BOTH) as (_, server):
             answer = await rest.call(server, "GET", PEERS, **bearer(TOKEN))
@@ -114,7 +114,7 @@ def test_no_token_shows_in_logs_or_options(rest, caplog):
     rest.run(work())
 
 
-def test_a_channel_goes_through_an_api_with_a_token(rest, tmp_path):
+def test_a_channel_uses_an_api_with_a_token(rest, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
 
@@ -153,7 +153,7 @@ def test_a_store_is_read_with_the_token_in_a_file(rest, tmp_path):
 
 
 @pytest.mark.parametrize("token", [None, "wrong-0123456789abcdef"])
-def test_a_client_without_the_right_token_is_told_so_at_once(rest, token):
+def test_a_client_without_the_right_token_gets_an_error_at_once(rest, token):
     async def work():
         async with rest.serving(BOTH) as (_, server):
             with pytest.raises(

@@ -47,7 +47,7 @@ def with_archive(address, work, retention=KEEP_ALL):
     return asyncio.run(run())
 
 
-def test_what_was_put_is_found_at_once_and_page_by_page(address):
+def test_stored_messages_are_found_at_once_and_page_by_page(address):
     async def work(archive):
         for number in range(250):
             archive.put(routed(number), NOW_NS)
@@ -77,7 +77,7 @@ def test_messages_are_found_by_hash_topic_and_time(address):
     assert with_archive(address, work) == [1, 10, 3]
 
 
-def test_a_cursor_that_leads_nowhere_is_said_to(address):
+def test_an_unknown_cursor_raises_an_error(address):
     async def work(archive):
         with pytest.raises(StoreQueryError, match="no message"):
             await archive.page(StoreQuery(), b"c" * 32)
@@ -97,7 +97,7 @@ def test_an_archive_that_is_closed_answers_nothing_and_closes_twice(tmp_path):
         assert archive.count() == 1
 
 
-def test_the_file_is_what_nwaku_and_the_pipeline_read(tmp_path):
+def test_nwaku_and_the_pipeline_read_the_file(tmp_path):
     async def work(archive):
         archive.put(routed(1, meta=b"m"), NOW_NS)
         archive.put(routed(2), NOW_NS)
@@ -113,7 +113,7 @@ def test_the_file_is_what_nwaku_and_the_pipeline_read(tmp_path):
         ]
 
 
-def test_what_cannot_be_written_now_is_written_later(tmp_path):
+def test_messages_that_cannot_be_written_are_written_later(tmp_path):
     path = tmp_path / "archive.db"
 
     async def work(archive):
@@ -131,7 +131,7 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["", "memory:x", "mysql://host/db", "sqlite:", "nowhere:thing"])
-def test_an_address_that_is_none_is_refused(address):
+def test_an_invalid_address_is_refused(address):
     with pytest.raises(ConfigurationError, match="no archive"):
         asyncio.run(open_archive(address))
 
@@ -160,7 +160,7 @@ def fill(path, count, size=1_000):
             archive.append(SHARD, routed(number, size=size).message)
 
 
-def test_what_is_too_old_goes_and_nothing_else(tmp_path):
+def test_only_messages_beyond_the_age_are_removed(tmp_path):
     fill(tmp_path / "archive.db", 100)
     upkeep = NwakuUpkeep(tmp_path / "archive.db", max_age_s=1e-9 * 60, max_bytes=None)
     assert upkeep.enforce(NOW_NS + 100) == 40
@@ -217,7 +217,7 @@ def test_without_a_word_of_the_operator_old_messages_are_announced_and_kept(tmp_
     assert "--keep" in caplog.text
 
 
-def test_an_archive_that_cannot_be_written_says_so_until_it_can(tmp_path):
+def test_an_archive_that_cannot_be_written_shows_its_problem(tmp_path):
     path = tmp_path / "archive.db"
 
     async def work(archive):

@@ -142,7 +142,7 @@ def with_writer(write, work):
     [OSError("the disk is full"), LookupError("unforeseen"), asyncio.CancelledError(), StopIteration()],
     ids=repr,
 )
-def test_what_could_not_be_written_is_written_first_next_time(error, caplog):
+def test_a_failed_batch_is_written_before_newer_messages(error, caplog):
     written, failing = [], [True]
 
     def write(batch):
@@ -166,7 +166,7 @@ def test_what_could_not_be_written_is_written_first_next_time(error, caplog):
     assert f"messages cannot be written and wait in memory: the archive failed: {error!s}" in caplog.text
 
 
-def test_what_waits_is_bounded_and_what_finds_no_room_is_counted(monkeypatch):
+def test_waiting_messages_are_bounded_and_dropped_ones_counted(monkeypatch):
     monkeypatch.setattr(archive_writer, "MAX_WAITING_BYTES", 5 * (archive_writer.OVERHEAD_BYTES + 20))
     stuck = threading.Event()
 
@@ -217,7 +217,7 @@ def test_a_large_file_without_the_index_gets_it_while_it_is_used(tmp_path, monke
 
 
 @pytest.mark.full
-def test_many_hashes_of_large_messages_come_in_pages(tmp_path):
+def test_a_query_for_many_large_messages_returns_pages(tmp_path):
     large = [routed(number, size=300_000) for number in range(10)]
 
     async def run():
@@ -275,7 +275,7 @@ def times_in(path):
 
 
 @pytest.mark.full
-def test_what_was_put_a_moment_before_a_kill_is_there_and_the_file_is_whole(tmp_path):
+def test_messages_written_before_a_kill_are_in_a_whole_file(tmp_path):
     path = tmp_path / "archive.db"
     first = 0
     for _ in range(2):

@@ -32,7 +32,7 @@ def test_the_fields_have_the_numbers_of_the_specification():
     assert encode_index([entry]) == bytes.fromhex("0a50 0a42") + key + bytes.fromhex("120a") + value
 
 
-def test_messages_come_back_in_their_order():
+def test_messages_are_read_in_their_order():
     assert list(archive_messages(ARCHIVE)) == MESSAGES
 
 
@@ -55,7 +55,7 @@ def test_padding_makes_whole_pieces_and_no_more_than_it_must(size, piece_bytes):
     assert len(padding) < piece_bytes + 132
 
 
-def test_an_index_is_read_by_offset_and_equal_entries_give_equal_bytes():
+def test_an_index_is_read_by_offset_and_equal_entries_have_equal_bytes():
     entries = [
         IndexEntry(metadata=METADATA, offset=offset, pieces=pieces) for offset, pieces in ((900, 2), (0, 9), (1100, 1))
     ]
@@ -66,7 +66,7 @@ def test_an_index_is_read_by_offset_and_equal_entries_give_equal_bytes():
 @pytest.mark.parametrize(
     ("cut", "whole", "why"), [(1, 3, "cut off"), (300, 2, "cut off"), (len(ARCHIVE) - 1, 0, "no number")]
 )
-def test_what_is_cut_off_is_an_error_after_what_is_whole(cut, whole, why):
+def test_a_truncated_archive_raises_an_error_after_its_whole_messages(cut, whole, why):
     found = []
     with pytest.raises(DecodeError, match=why):
         found.extend(archive_messages(ARCHIVE[:-cut]))

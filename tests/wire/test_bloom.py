@@ -106,7 +106,7 @@ def test_parameters_that_no_filter_can_have_are_refused(capacity, error_rate, ha
 
 
 @given(st.integers(1, 2_000), st.floats(0.0001, 0.9), st.sampled_from([WAKU_BLOOM, NIM_BLOOM]), st.sets(message_ids))
-def test_what_was_put_in_is_found_also_after_a_passage_over_the_wire(capacity, error_rate, wire, inserted):
+def test_inserted_ids_are_found_also_after_the_wire(capacity, error_rate, wire, inserted):
     parameters = BloomParameters.of(capacity, error_rate)
     bloom = BloomFilter(parameters, wire)
     expected = {position for message_id in inserted for position in bloom.insert(message_id)}
@@ -121,7 +121,7 @@ def test_a_filter_is_not_made_of_too_few_bytes_and_ignores_further_ones():
     assert bytes(BloomFilter(DEFAULT, bits=bytes(18_752) + b"more")) == bytes(18_752)
 
 
-def test_the_chance_of_a_false_hit_is_what_was_asked_for_at_capacity_and_certainty_when_full():
+def test_the_probability_of_a_false_hit_is_the_configured_one_at_capacity():
     parameters = BloomParameters.of(1_000, 0.001)
     bloom = BloomFilter(parameters)
     assert chance_of_false_hit(bytes(bloom), parameters) == 0

@@ -53,7 +53,7 @@ messages = st.one_of(
 
 
 @given(messages)
-def test_what_is_written_is_read(message):
+def test_a_file_message_survives_the_wire(message):
     payload = encode_file_message(message)
     assert payload.startswith(FILE_PREFIX)
     assert decode_file_message(payload) == message
@@ -113,7 +113,7 @@ def test_a_name_that_is_not_one_visible_component_of_a_path_is_refused(name):
 @pytest.mark.parametrize(
     "name", ["a", "holiday.jpg", "a..b", "über uns.txt", "数据.csv", "-rf", "10:30.log", "x" * 255]
 )
-def test_other_names_are_taken(name):
+def test_other_names_are_accepted(name):
     assert name_problem(name) is None
 
 
@@ -156,12 +156,12 @@ def test_a_manifest_that_contradicts_itself_is_refused(changed, told):
     ],
     ids=["id", "empty"],
 )
-def test_a_part_without_what_it_needs_is_refused(part, told):
+def test_an_incomplete_part_is_refused(part, told):
     with pytest.raises(DecodeError, match=told):
         decode_file_message(FILE_PREFIX + pb.FileMessage(part=part).SerializeToString())
 
 
-def test_what_holds_nothing_of_this_version_is_refused():
+def test_a_message_without_a_known_kind_is_refused():
     with pytest.raises(DecodeError, match="none of whole, manifest and part"):
         decode_file_message(FILE_PREFIX)
 

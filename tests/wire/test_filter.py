@@ -95,7 +95,7 @@ def test_any_push_survives_the_wire(push):
     assert decode_message_push(encode_message_push(push) + UNKNOWN_FIELD_1000) == push
 
 
-def test_an_absent_and_an_empty_pubsub_topic_are_told_apart():
+def test_an_absent_and_an_empty_pubsub_topic_differ():
     absent = decode_filter_subscribe_request(bytes.fromhex("0a0172"))
     empty = decode_filter_subscribe_request(bytes.fromhex("0a01725200"))
     assert (absent.pubsub_topic, empty.pubsub_topic) == (None, "")

@@ -207,7 +207,7 @@ def test_responses_of_nwaku_in_version_2_are_understood(exchange, action):
         (4_294_967_295, ClientAction.RETRY_ELSEWHERE),
     ],
 )
-def test_a_status_code_says_what_a_client_should_do(code, action):
+def test_a_status_code_has_an_action(code, action):
     response = LightPushResponse(request_id="r", status_code=code)
     assert client_action(code) is action
     assert response.action is action
@@ -240,7 +240,7 @@ def test_a_status_code_says_what_a_client_should_do(code, action):
         (200, "message size exceeded, nearly", ClientAction.DONE),
     ],
 )
-def test_words_tell_apart_what_one_code_says_of_several_results(code, words, action):
+def test_words_distinguish_results_with_one_code(code, words, action):
     assert client_action(code, words) is action
 
 
@@ -253,5 +253,5 @@ def test_the_id_of_a_request_is_read_from_its_beginning(request):
 
 
 @given(st.binary())
-def test_the_beginning_of_anything_has_an_id_or_none(data):
+def test_any_bytes_have_a_request_id_or_an_empty_one(data):
     assert isinstance(request_id_of(data), str)

@@ -49,12 +49,12 @@ def test_any_metadata_survives_the_wire(metadata, also_packed):
     assert decode_metadata(encoded) == metadata
 
 
-def test_an_absent_cluster_and_cluster_0_are_told_apart():
+def test_an_absent_cluster_and_cluster_0_differ():
     assert decode_metadata(b"") == WakuMetadata()
     assert decode_metadata(b"\x08\x00") == WakuMetadata(cluster_id=0)
     assert encode_metadata(WakuMetadata(cluster_id=0)) == b"\x08\x00"
 
 
-def test_a_node_must_tell_its_cluster():
+def test_metadata_without_a_cluster_is_refused():
     with pytest.raises(ConfigurationError, match="cluster_id"):
         encode_metadata(WakuMetadata(shards=(1,)))

@@ -58,6 +58,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
-def test_what_has_another_or_no_meaning_is_refused(data):
+def test_a_second_encoding_of_an_item_is_refused(data):
     with pytest.raises(DecodeError):
         decode_rlp(bytes.fromhex(data))

@@ -148,7 +148,7 @@ def test_a_message_survives_the_logos_wire(message):
     assert NIM_SDS.decode(NIM_SDS.encode(message)) == message
 
 
-def test_what_is_present_and_empty_is_not_what_is_absent():
+def test_present_and_empty_fields_differ_from_absent_ones():
     empty = SdsMessage(
         message_id="m",
         sender_id="s",
@@ -178,7 +178,7 @@ def test_what_is_present_and_empty_is_not_what_is_absent():
         (5, None, Kind.SYNC),
     ],
 )
-def test_timestamp_and_content_alone_decide_what_a_message_is(lamport, content, kind):
+def test_timestamp_and_content_decide_the_kind_of_a_message(lamport, content, kind):
     message = SdsMessage(
         message_id="m", sender_id="s", channel_id="c", lamport_timestamp=lamport, content=content, bloom_filter=b"b"
     )
@@ -209,7 +209,7 @@ def test_a_timestamp_beyond_64_bits_is_not_written(codec, lamport):
         codec.encode(message)
 
 
-def test_a_bloom_filter_on_the_logos_wire_says_how_it_is_made():
+def test_a_bloom_filter_on_the_logos_wire_carries_its_parameters():
     parameters = BloomParameters.of(12_000, 0.001)
     bloom = BloomFilter(parameters, NIM_SDS.bloom)
     bloom.insert("m1")

@@ -89,7 +89,7 @@ def test_unknown_fields_are_skipped(codec, message):
     ],
     ids=["waku", "nim"],
 )
-def test_of_a_field_that_comes_twice_the_last_counts(codec, data):
+def test_of_a_repeated_field_the_last_counts(codec, data):
     message = codec.decode(data)
     assert message.content == b"hi"
     assert message.message_id == "m1"
@@ -100,7 +100,7 @@ def test_of_a_field_that_comes_twice_the_last_counts(codec, data):
     [(WAKU_SDS, waku_bytes, n) for n in (1, 2, 3, 11, 12, 13, 20)]
     + [(NIM_SDS, nim_bytes, n) for n in (1, 3, 4, 5, 6, 7, 13)],
 )
-def test_a_known_field_of_another_wire_type_is_taken_for_an_unknown_one(codec, message, number):
+def test_a_known_field_of_another_wire_type_is_skipped(codec, message, number):
     assert codec.decode(message(field(number, 7))) == codec.decode(message())
 
 
@@ -111,7 +111,7 @@ def test_the_largest_timestamps_are_read_as_they_stand(codec, message, lamport):
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_waku_wire(number):
+def test_stored_ids_are_bounded_on_the_waku_wire(number):
     longest = b"a" * MAX_NAME_LENGTH
     assert WAKU_SDS.decode(waku_bytes(field(number, longest)))
     assert WAKU_SDS.decode(waku_bytes(field(11, field(number, longest))))
@@ -137,7 +137,7 @@ def test_nothing_without_an_id_is_cited_on_the_logos_wire_for_readers_would_refu
 
 
 @pytest.mark.parametrize("number", [1, 4, 7])
-def test_ids_that_would_be_kept_for_ever_are_bounded_on_the_logos_wire(number):
+def test_stored_ids_are_bounded_on_the_logos_wire(number):
     longest = b"a" * MAX_NAME_LENGTH
     assert NIM_SDS.decode(nim_bytes(field(number, longest)))
     with pytest.raises(DecodeError, match="more than"):

@@ -163,7 +163,7 @@ def test_no_other_combination_is_a_segment_of_the_waku_format(data):
     assert caught.value.reason == "invalid"
 
 
-def test_what_a_data_segment_of_the_waku_format_says_about_parity_is_ignored():
+def test_parity_fields_of_a_data_segment_of_the_waku_format_are_ignored():
     segment = WAKU_SEGMENTS.decode(
         waku_segment(index=1, segment_count=2, parity_segment_index=7, parity_segments_count=3)
     )
@@ -221,7 +221,7 @@ def test_the_known_segments_of_lip_243_read_and_write_the_same(vector):
     ],
     ids=bytes.hex,
 )
-def test_whatever_breaks_a_rule_of_lip_243_is_invalid(data):
+def test_a_broken_rule_of_lip_243_is_invalid(data):
     assert LIP_243.is_segment(data)
     with pytest.raises(SegmentError) as caught:
         LIP_243.decode(data)

@@ -146,7 +146,7 @@ CONTENT = {"pubsub_topic": "/waku/2/rs/1/4", "content_topics": ("/app/1/topic/pr
     ],
     ids=repr,
 )
-def test_what_the_specification_allows_is_in_order(fields):
+def test_queries_that_the_specification_allows_have_no_problem(fields):
     assert StoreQueryRequest(request_id="r", **fields).problem() is None
 
 
@@ -164,7 +164,7 @@ def test_what_the_specification_allows_is_in_order(fields):
         ({"request_id": ""}, "request_id"),
     ],
 )
-def test_what_the_specification_forbids_is_named(fields, problem):
+def test_queries_that_the_specification_forbids_have_a_named_problem(fields, problem):
     with pytest.raises(ConfigurationError, match=problem):
         encode_store_query_request(StoreQueryRequest(**{"request_id": "r", **fields}))
 
@@ -174,7 +174,7 @@ def test_an_entry_of_a_presence_query_has_no_message():
         decode_stored_message(encode_stored_message(StoredMessage(message_hash=HASH))).message()
 
 
-def test_a_malformed_entry_costs_itself_and_is_counted():
+def test_a_malformed_entry_is_left_out_and_counted():
     good = b"\x0a\x20" + HASH
     bad = [b"", b"\x0a\x1f" + HASH[:31], b"\x0a\x05", b"\x12\x00\x1a\x00"]
     encoded = b"".join(b"\xa2\x01" + bytes([len(entry)]) + entry for entry in [*bad, good, *bad])
@@ -184,7 +184,7 @@ def test_a_malformed_entry_costs_itself_and_is_counted():
 
 
 @pytest.mark.parametrize("half", ["1200", "1a00"])
-def test_a_message_without_its_pubsub_topic_or_the_reverse_leaves_the_key_alone(half):
+def test_an_entry_with_only_one_of_message_and_pubsub_topic_keeps_only_its_key(half):
     entry = b"\x0a\x20" + HASH + bytes.fromhex(half)
     assert decode_stored_message(entry) == StoredMessage(message_hash=HASH)
 
@@ -217,7 +217,7 @@ def test_a_page_of_very_many_entries_is_refused():
         (decode_stored_message, 16_777_216),
     ],
 )
-def test_what_is_too_long_or_cut_short_is_a_decode_error(decode, limit):
+def test_long_and_truncated_input_raises_a_decode_error(decode, limit):
     with pytest.raises(DecodeError, match=f"at most {limit}"):
         decode(bytes(limit + 1))
     with pytest.raises(DecodeError, match="not valid protobuf"):

@@ -66,7 +66,7 @@ def test_a_content_topic_is_formatted_as_it_was_written(topic):
         "/0/a/b/c/d/e",
     ],
 )
-def test_a_wrong_content_topic_says_what_was_given_and_what_is_expected(text):
+def test_an_invalid_content_topic_raises_an_error_with_the_expected_form(text):
     with pytest.raises(ConfigurationError) as caught:
         ContentTopic.parse(text)
     assert repr(text) in str(caught.value)
@@ -130,7 +130,7 @@ def test_the_pubsub_topic_of_any_shard_parses_back(cluster_id, shard):
         "/waku/2/rs/1/99999999999",
     ],
 )
-def test_what_is_no_pubsub_topic_of_a_shard_says_what_was_given_and_what_is_expected(text):
+def test_an_invalid_pubsub_topic_raises_an_error_with_the_expected_form(text):
     with pytest.raises(ConfigurationError) as caught:
         StaticShard.parse(text)
     assert repr(text) in str(caught.value)

@@ -55,7 +55,7 @@ def test_messages_encode_and_decode_as_js_waku_does(vector):
     assert decode_waku_message(bytes.fromhex(vector["encoded_hex"])) == message
 
 
-def test_what_the_js_encoder_writes_explicitly_stays_explicit():
+def test_explicit_fields_of_the_js_encoder_stay_explicit():
     encoder = VECTORS["encoder"]
     message = WakuMessage(
         payload=bytes.fromhex(encoder["message"]["payload"]),
@@ -132,7 +132,7 @@ def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
     assert decode_waku_message(bytes.fromhex(encoded)) == WakuMessage()
 
 
-def test_what_is_too_long_is_refused_before_it_is_parsed():
+def test_long_input_is_refused_before_it_is_parsed():
     not_protobuf = b"\xff" * (DEFAULT_MAX_MESSAGE_BYTES + 1)
     with pytest.raises(DecodeError, match=r"1048577 bytes, at most 1048576"):
         decode_waku_message(not_protobuf)
