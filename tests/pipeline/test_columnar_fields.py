@@ -34,7 +34,6 @@ def test_tags_are_those_of_the_schema_in_ascending_order():
         "repair_request": b"\x6a",
         "content": b"\xa2\x01",
         "vouches": b"\x80\xb5\x18",
-        "acknowledged_by": b"\x8a\xb5\x18",
     }
     assert list(tags_of(segment_pb2.SegmentMessage).values()) == [
         bytes([tag]) for tag in (0x0A, 0x10, 0x18, 0x20, 0x28, 0x30, 0x3A)
