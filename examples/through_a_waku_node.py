@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 
 import fairway
-from fairway.service.node import ServiceNode
-from fairway.service.options import AdvancedServiceOptions, ServiceOptions
+from fairway.service import AdvancedServiceOptions, ServiceNode, ServiceOptions
 from fairway.service.rest import RestServer
 
 # Timers for an impatient example; the defaults suit a network of people.

@@ -161,7 +161,7 @@ class FilterPusher:
                 await way.end()
             if self._queues.get(peer) is queue:
                 if not left:
-                    queue.dropped += len(queue)
+                    queue.count_dropped(len(queue))
                     self._on_gone(peer)
                 self.forget(peer)
 
@@ -241,7 +241,7 @@ class _StreamEach:
         self._refusals = {id(frame): self._refusals.get(id(frame), 0) + 1 for frame in refused}
         # go-waku refuses messages that arrive too fast; these are sent again. Others it refuses for their content.
         again = [frame for frame in refused if self._refusals[id(frame)] < _MAX_REFUSALS]
-        self._queue.dropped += len(refused) - len(again)
+        self._queue.count_dropped(len(refused) - len(again))
         self._queue.settle(again)
         if len(refused) == len(piece):
             raise next(fault for fault in faults if fault is not None)

@@ -73,6 +73,14 @@ class _Blame:
         self.allowed -= 1
         return True
 
+    def renew(self, now_s: float) -> None:
+        """Blame the source for `_BLAMED_S` from now on."""
+        self.until_s = now_s + _BLAMED_S
+
+    def restore(self) -> None:
+        """Return one item to the allowance."""
+        self.allowed = min(_SUSPECT_BURST, self.allowed + 1)
+
 
 class ProofQueue(Generic[_Item]):
     """The items that wait for verification, one queue for each source. Times are seconds of a steady clock.
@@ -133,7 +141,7 @@ class ProofQueue(Generic[_Item]):
         if blame is None:
             blame = _Blame(until_s=now_s, allowed=_SUSPECT_BURST, counted_s=now_s)
             self._blamed[source] = blame
-        blame.until_s = now_s + _BLAMED_S
+        blame.renew(now_s)
         self._blamed.move_to_end(source)
         if len(self._blamed) > _MAX_BLAMED:
             self._blamed.popitem(last=False)
@@ -147,7 +155,7 @@ class ProofQueue(Generic[_Item]):
         """Note a valid proof: the item does not count towards the allowance."""
         blame = self._blamed.get(source)
         if blame is not None:
-            blame.allowed = min(_SUSPECT_BURST, blame.allowed + 1)
+            blame.restore()
 
     def clear(self) -> list[_Item]:
         """Remove and return all items."""

@@ -113,6 +113,10 @@ class PushQueue:
             self._let_go(self._writing)
             self.dropped += 1
 
+    def count_dropped(self, messages: int) -> None:
+        """Count messages that the subscriber refused or could not get."""
+        self.dropped += messages
+
     def close(self) -> None:
         """Drop all messages, and end `next_piece`. Can be called twice."""
         self._closed = True

@@ -271,11 +271,8 @@ class Gate:
         elif context.under_way >= MAX_REQUESTS and not context.awaited.give_way():
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
-            context.under_way += 1
-            try:
+            with context.counting_request():
                 await self.app(scope, receive, send)
-            finally:
-                context.under_way -= 1
 
     def _admits(self, headers: Headers) -> bool:
         options = self._context.options

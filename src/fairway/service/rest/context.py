@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -146,6 +146,24 @@ class RestContext:
         """Requests that are not answered yet, without event streams."""
         self.event_streams = 0
         """Open event streams."""
+
+    @contextmanager
+    def counting_request(self) -> Iterator[None]:
+        """Count a request in `under_way` during the block."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
+    @contextmanager
+    def counting_stream(self) -> Iterator[None]:
+        """Count a stream in `event_streams` during the block."""
+        self.event_streams += 1
+        try:
+            yield
+        finally:
+            self.event_streams -= 1
 
     async def body_of(self, request: Request) -> bytes:
         """Return the body of a request; raise `RefusedError` beyond `MAX_BODY_BYTES` or `BODY_TIMEOUT_S`."""

@@ -40,16 +40,15 @@ class ServerSentEvents(Response, ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Send events until the client or the node ends the stream."""
         context = self._context
-        context.event_streams += 1
         ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
         writing = asyncio.ensure_future(self._write(send))
-        try:
-            await asyncio.wait([*ends, writing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            context.event_streams -= 1
-            for task in (*ends, writing):
-                task.cancel()
-            await asyncio.gather(*ends, writing, return_exceptions=True)
+        with context.counting_stream():
+            try:
+                await asyncio.wait([*ends, writing], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*ends, writing):
+                    task.cancel()
+                await asyncio.gather(*ends, writing, return_exceptions=True)
         if context.closing.is_set():
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
