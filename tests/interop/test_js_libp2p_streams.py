@@ -9,7 +9,7 @@ import pytest
 from certificates import Authority
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_book import PeerIdentified
-from fairway.libp2p.ping import ping
+from fairway.libp2p.ping import Pinger
 from fairway.libp2p.transports.certificate import ServerCertificate
 from patience import PATIENCE_S, until
 
@@ -67,7 +67,7 @@ def test_js_libp2p_dials_us_knows_us_and_its_streams_are_served(js_peer, transpo
                 await until(lambda: not host.statistics().inbound_streams)
                 peer.tell("ping")
                 await peer.wait("pong")
-                assert await ping(connection, timeout_s=PATIENCE_S) > 0
+                assert await Pinger(connection).ping(timeout_s=PATIENCE_S) > 0
                 assert peer.of("failed") == []
 
     bounded(scenario)
@@ -89,7 +89,7 @@ def test_we_dial_js_libp2p_and_its_streams_carry_what_we_write(js_peer, transpor
                     writing = asyncio.create_task(stream.write(message))
                     assert await stream.read_exactly(size) == message
                     await writing
-            assert await ping(connection, timeout_s=PATIENCE_S) > 0
+            assert await Pinger(connection).ping(timeout_s=PATIENCE_S) > 0
 
     bounded(scenario)
 

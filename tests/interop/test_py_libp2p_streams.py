@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairway.libp2p.host import Host
-from fairway.libp2p.ping import ping
+from fairway.libp2p.ping import Pinger
 from patience import PATIENCE_S
 
 PEER = Path(__file__).parents[2] / "benchmarks" / "peers" / "py_libp2p.py"
@@ -72,7 +72,7 @@ def test_we_dial_py_libp2p_and_its_streams_carry_what_we_write(py_libp2p, muxer)
                 assert await read_message(stream) == message
                 await writing
                 await stream.reset()
-            assert 0 < await ping(connection) < 60
+            assert 0 < await Pinger(connection).ping() < 60
 
     bounded(scenario)
 

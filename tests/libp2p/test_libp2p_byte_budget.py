@@ -10,7 +10,7 @@ import tracemalloc
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
 from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.ping import ping
+from fairway.libp2p.ping import Pinger
 from fairway.wire.varint import encode_uvarint
 from muxers import MUXERS
 from patience import PATIENCE_S, until
@@ -110,7 +110,7 @@ def test_what_is_read_after_a_connection_has_ended_is_not_counted_again(run):
             peer.handle("/tell/1", tell)
             read, _unread = [await node.open_stream(peer.peer_id, ["/tell/1"]) for _ in range(2)]
             await until(lambda: told == 2)
-            await ping(node.connections()[0], timeout_s=PATIENCE_S)  # whatever was sent before has come, too
+            await Pinger(node.connections()[0]).ping(timeout_s=PATIENCE_S)  # whatever was sent before has come, too
             assert node.statistics().buffered_bytes == 18
             await peer.close()
             await until(lambda: not node.connections())

@@ -6,7 +6,7 @@ import pytest
 
 from fairway.libp2p.errors import FrameError, Libp2pError, NegotiationError
 from fairway.libp2p.host import Host
-from fairway.libp2p.ping import PING_PROTOCOL, Pinger, ping
+from fairway.libp2p.ping import PING_PROTOCOL, Pinger
 
 MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
 
@@ -17,9 +17,9 @@ def test_a_ping_comes_back_from_either_side(run, muxer):
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start(muxers=[muxer]) as one:
             connection = await one.connect(server.addresses[0])
             (accepted,) = server.connections()
-            for side in (connection, accepted):
+            for pinger in (Pinger(connection), Pinger(accepted)):
                 for _ in range(20):
-                    assert 0 < await ping(side) < 10
+                    assert 0 < await pinger.ping() < 10
 
     run(scenario())
 
@@ -52,13 +52,13 @@ def test_a_peer_that_answers_late_wrongly_or_not_at_all_is_told_apart(run):
             connection = await client.connect(server.addresses[0])
             server.handle(PING_PROTOCOL, silent)
             with pytest.raises(Libp2pError, match=r"within 0\.05 s"):
-                await ping(connection, timeout_s=0.05)
+                await Pinger(connection).ping(timeout_s=0.05)
             server.handle(PING_PROTOCOL, wrong)
             with pytest.raises(FrameError, match="other bytes"):
-                await ping(connection)
+                await Pinger(connection).ping()
             await connection.close()
             with pytest.raises((Libp2pError, NegotiationError)):
-                await ping(connection)
+                await Pinger(connection).ping()
 
     run(scenario())
 

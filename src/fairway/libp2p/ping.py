@@ -24,17 +24,6 @@ async def answer_pings(stream: Stream) -> None:
         await stream.write(first + rest)
 
 
-async def ping(connection: Connection, *, timeout_s: float = 10.0) -> float:
-    """Return the round trip time to a peer in seconds, without the time to open the stream.
-
-    Raises:
-        Libp2pError: the peer did not answer within ``timeout_s``, answered with other bytes, or disconnected.
-
-    """
-    async with await connection.open_stream([PING_PROTOCOL], timeout_s) as stream:
-        return await _ping_over(stream, timeout_s)
-
-
 class Pinger:
     """Pings a peer over one stream, which it keeps: "the dialing peer MAY repeat the process".
 
@@ -46,7 +35,10 @@ class Pinger:
         self._stream: Stream | None = None
 
     async def ping(self, *, timeout_s: float = 10.0) -> float:
-        """Return the round trip time to the peer; errors as for `ping`."""
+        """Return the round trip time to the peer in seconds, without the time to open the stream.
+
+        Raises `Libp2pError` if the peer does not answer in time, answers with other bytes, or disconnects.
+        """
         if self._stream is not None:
             try:
                 return await self._over(self._stream, timeout_s)
@@ -57,24 +49,19 @@ class Pinger:
         return await self._over(self._stream, timeout_s)
 
     async def _over(self, stream: Stream, timeout_s: float) -> float:
+        payload = random_bytes(PAYLOAD_BYTES)
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
         try:
-            return await _ping_over(stream, timeout_s)
-        except BaseException:
+            async with asyncio.timeout(timeout_s):
+                await stream.write(payload)
+                answer = await stream.read_exactly(PAYLOAD_BYTES)
+            if answer != payload:
+                raise FrameError(f"{stream.peer_id} answered a ping with other bytes")  # noqa: TRY301
+        except BaseException as error:
             self._stream = None
             await stream.reset()
+            if isinstance(error, TimeoutError):
+                raise Libp2pError(f"{stream.peer_id} did not answer a ping within {timeout_s:g} s") from error
             raise
-
-
-async def _ping_over(stream: Stream, timeout_s: float) -> float:
-    payload = random_bytes(PAYLOAD_BYTES)
-    loop = asyncio.get_running_loop()
-    begin = loop.time()
-    try:
-        async with asyncio.timeout(timeout_s):
-            await stream.write(payload)
-            answer = await stream.read_exactly(PAYLOAD_BYTES)
-    except TimeoutError as error:
-        raise Libp2pError(f"{stream.peer_id} did not answer a ping within {timeout_s:g} s") from error
-    if answer != payload:
-        raise FrameError(f"{stream.peer_id} answered a ping with other bytes")
-    return loop.time() - begin
+        return loop.time() - begin

@@ -39,7 +39,6 @@ def test_the_example_of_the_specification_is_read():
     assert str(record) == EXAMPLE["text"]
     assert record.sequence == EXAMPLE["sequence"]
     assert {name.decode(): value.hex() for name, value in record.fields.items()} == EXAMPLE["fields"]
-    assert record.node_id.hex() == EXAMPLE["node_id"]
     assert record.peer_id == PeerId.from_public_key(KEY.public_key)
 
 

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fairway.libp2p.host import Host
-from fairway.libp2p.ping import ping
+from fairway.libp2p.ping import Pinger
 from fairway.nodes.protocols.exchange import answering
 from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, encode_metadata
@@ -106,7 +106,7 @@ def test_a_peer_is_asked_one_question_at_a_time_and_none_after_the_end():
             await introductions.close()
             release.set()
             await until(lambda: theirs.statistics().inbound_streams == 0)
-            await ping(ours.connections()[0], timeout_s=PATIENCE_S)  # whatever was sent before has come, too
+            await Pinger(ours.connections()[0]).ping(timeout_s=PATIENCE_S)  # whatever was sent before has come, too
             assert not introductions.admits(theirs.peer_id)
 
     run(work())

@@ -20,7 +20,7 @@ from fairway.libp2p.errors import AddressError
 from fairway.libp2p.keys import IdentityKey, KeyType, PublicKey
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.discovery.signatures import coordinates_of, has_signed, point_of
+from fairway.nodes.discovery.signatures import has_signed, point_of
 from fairway.wire.hashing import keccak256
 from fairway.wire.relay_shards import (
     BIT_VECTOR_KEY,
@@ -167,11 +167,6 @@ class NodeRecord:
             if not given:
                 raise ConfigurationError(f"a node record has at most {MAX_RECORD_BYTES} bytes, not {len(record)}")
             given.pop()
-
-    @property
-    def node_id(self) -> bytes:
-        """The node's address in node discovery: Keccak-256 of its public key, 32 bytes."""
-        return keccak256(coordinates_of(point_of(self.public_key)))
 
     @property
     def peer_id(self) -> PeerId:

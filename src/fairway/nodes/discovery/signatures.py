@@ -11,7 +11,6 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fairway.wire.hashing import keccak256
 
@@ -29,11 +28,6 @@ def point_of(compressed: bytes) -> ec.EllipticCurvePublicKey:
     if len(compressed) != COMPRESSED_BYTES:
         raise ValueError(f"a compressed public key has {COMPRESSED_BYTES} bytes, not {len(compressed)}")
     return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256K1(), compressed)
-
-
-def coordinates_of(key: ec.EllipticCurvePublicKey) -> bytes:
-    """Return the 64 bytes x and y of a public key."""
-    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)[1:]
 
 
 def has_signed(key: ec.EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:

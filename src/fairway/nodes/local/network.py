@@ -89,21 +89,19 @@ class LocalNetwork:
         archive: NwakuArchive | None = None,
         max_stored: int = _MAX_STORED,
         max_stored_bytes: int = _MAX_STORED_BYTES,
-        echo: bool = False,
         clock_ns: Callable[[], int] = time_ns,
     ) -> None:
         """Make a network without nodes.
 
         ``faults`` are the faults of the network, by default `NO_FAULTS`. ``archive`` keeps published messages, for
         instance ``NwakuArchive("messages.sqlite")`` of `fairway.storage`, and is closed with the network; without it
-        memory keeps the newest ``max_stored`` messages of at most ``max_stored_bytes``. With ``echo`` nodes receive
-        their own messages, as some light clients do. ``clock_ns`` returns Unix nanoseconds.
+        memory keeps the newest ``max_stored`` messages of at most ``max_stored_bytes``. ``clock_ns``
+        returns Unix nanoseconds.
         """
         check_type("faults", faults, NetworkFaults | None)
         check_type("seed", seed, int)
         check_type("archive", archive, NwakuArchive | None, "NwakuArchive(path) is one")
         check_type("clock_ns", clock_ns, Callable[[], int], "it returns Unix nanoseconds")
-        self.echo = echo
         self.observers = []
         self.hearing_observers = []
         self.sending_observers = []
@@ -235,7 +233,7 @@ class LocalNetwork:
             observer(publisher.name, message)
         self._keep(publisher, message, now_ns)
         for receiver in list(self._nodes.values()):
-            echoed = receiver is not publisher or self.echo or publisher.is_shared(message)
+            echoed = receiver is not publisher or publisher.is_shared(message)
             if echoed and self._connects(publisher, receiver) and receiver.is_subscribed and receiver.wants(message):
                 self._spread(receiver, message)
         if not self._dice.is_confirmed():
