@@ -31,7 +31,7 @@ def heard_by(channel):
         {"answer_loss": 0.4, "answer_errors": 1.0},
     ],
 )
-def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, faults):
+def test_everything_arrives_once_and_in_order_over_each_kind_of_bad_node(in_group, faults):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         heard = heard_by(bob)
@@ -43,7 +43,7 @@ def test_whatever_a_node_answers_everything_arrives_once_and_in_order(in_group, 
     in_group(scenario, faults=NetworkFaults(**faults), options=DEFAULTS)
 
 
-def test_what_is_refused_for_its_timestamp_goes_out_with_another_one(in_group):
+def test_a_message_refused_for_its_timestamp_is_sent_with_another_one(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
         node, refused, taken = group.nodes["alice"], [], []

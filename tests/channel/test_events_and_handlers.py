@@ -71,7 +71,7 @@ def test_the_handler_of_messages_gets_one_after_the_other_in_order(in_group):
     in_group(scenario)
 
 
-def test_what_happened_before_anything_listened_is_told_to_all_first_listeners(in_group):
+def test_all_first_listeners_get_earlier_events(in_group):
     async def scenario(group):
         alice, _ = await group.channel("alice"), await group.channel("bob")
         receipt = await alice.send(b"hello")
@@ -141,7 +141,7 @@ def test_an_unknown_event_is_refused_with_the_names_that_there_are(in_group, nam
         (bytes(1_048_577), MessageTooLargeError, SendErrorReason.MESSAGE_TOO_LARGE),
     ],
 )
-def test_a_payload_that_cannot_be_sent_raises_and_is_told_as_irrecoverable(in_group, payload, error, reason):
+def test_a_payload_that_cannot_be_sent_raises_and_emits_an_error_event(in_group, payload, error, reason):
     async def scenario(group):
         alice = await group.channel("alice")
         told = []

@@ -60,7 +60,7 @@ class Forgetful(Failing):
             super().submit(write, done)
 
 
-def test_a_full_disk_ends_everything_with_one_clear_error_and_a_restart_goes_on(in_group_on_disk, tmp_path):
+def test_a_full_disk_fails_the_channel_with_one_error_and_a_restart_continues(in_group_on_disk, tmp_path):
     async def scenario(group):
         store = Failing(SqliteStore(tmp_path / "alice.db"))
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
@@ -107,9 +107,7 @@ def test_every_call_of_a_failed_channel_raises_an_error_of_its_own(in_group):
 
 
 @pytest.mark.parametrize("kind", [Failing, Forgetful])
-def test_a_send_that_the_disk_failed_says_what_is_not_known_and_can_be_repeated_safely(
-    in_group_on_disk, tmp_path, kind
-):
+def test_a_send_during_a_disk_failure_names_its_request_id_and_can_be_repeated(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
         store = kind(SqliteStore(tmp_path / "alice.db"))
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")

@@ -107,7 +107,7 @@ HANDLERS = [(as_plain, fail) for fail in SYNCHRONOUS] + [
     # A coroutine cannot raise StopIteration: Python makes a RuntimeError of it.
     [each for each in HANDLERS if each[1] != "StopIteration" or each[0] is as_plain],
 )
-def test_whatever_a_handler_raises_its_message_comes_again_and_the_others_are_handled(in_group, caplog, kind, failure):
+def test_a_handler_may_raise_anything_and_gets_the_message_again(in_group, caplog, kind, failure):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -126,7 +126,7 @@ def test_whatever_a_handler_raises_its_message_comes_again_and_the_others_are_ha
 
 
 @pytest.mark.parametrize("failure", [*SYNCHRONOUS, *ASYNCHRONOUS])
-def test_whatever_a_handler_of_other_events_raises_it_gets_the_next_ones(in_group, caplog, failure):
+def test_an_event_handler_may_raise_anything_and_gets_the_next_events(in_group, caplog, failure):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -179,7 +179,7 @@ NAMES = [*SYNCHRONOUS, *ASYNCHRONOUS]
 
 
 @pytest.mark.parametrize(("kind", "fail"), CIPHERS, ids=NAMES)
-def test_whatever_encrypting_raises_that_send_has_failed_and_the_others_arrive(in_group, kind, fail):
+def test_encrypt_may_raise_anything_and_fails_only_its_own_send(in_group, kind, fail):
     async def scenario(group):
         alice = await group.channel("alice", encryption=kind("encrypt", fail))
         bob = await group.channel("bob", encryption=kind("", fail))
@@ -193,7 +193,7 @@ def test_whatever_encrypting_raises_that_send_has_failed_and_the_others_arrive(i
 
 
 @pytest.mark.parametrize(("kind", "fail"), CIPHERS, ids=NAMES)
-def test_whatever_decrypting_raises_the_message_arrives_with_a_retransmission(in_group, kind, fail):
+def test_decrypt_may_raise_anything_and_the_message_arrives_with_a_retransmission(in_group, kind, fail):
     async def scenario(group):
         alice = await group.channel("alice", encryption=kind("", fail))
         bob = await group.channel("bob", encryption=kind("decrypt", fail))
@@ -230,7 +230,7 @@ class Moody(LocalNetwork):
     "error", [asyncio.CancelledError(), GeneratorExit(), ControlFlow("over"), KeyError("x")], ids=repr
 )
 @virtual_time()
-async def test_whatever_a_node_raises_is_a_failure_of_that_request(error, caplog):
+async def test_a_node_may_raise_anything_and_fails_only_that_request(error, caplog):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
     with Moody(error) as network:
         alice = await create_reliable_channel(network.node("alice"), "harbour", "alice", TOPIC)
@@ -299,7 +299,7 @@ class RaisingStore(MemoryStore):
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyError("x"), StopIteration()], ids=repr)
-def test_whatever_a_store_raises_the_channel_has_failed_and_says_so(in_group, caplog, error):
+def test_a_store_may_raise_anything_and_fails_the_channel(in_group, caplog, error):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):

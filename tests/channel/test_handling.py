@@ -58,7 +58,7 @@ def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and
     in_group_on_disk(scenario)
 
 
-def test_what_is_finished_while_the_channel_is_stopped_does_not_come_again(in_group_on_disk, tmp_path):
+def test_a_message_finished_while_the_channel_is_stopped_is_not_handed_over_again(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         stream = aiter(bob)
@@ -140,7 +140,7 @@ def test_a_handler_that_raises_gets_the_message_again_and_later_ones_meanwhile(i
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_messages_that_no_handler_can_stand_are_set_aside_and_stop_nothing(in_group_on_disk, tmp_path, kind):
+def test_messages_on_which_the_handler_always_raises_are_set_aside(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
         mallory, alice = await group.channel("mallory"), await group.channel("alice")
@@ -205,7 +205,7 @@ def test_attempts_are_counted_over_restarts(in_group_on_disk, tmp_path):
     in_group_on_disk(scenario, advanced=Advanced(handling_retry_ms=3_600_000))
 
 
-def test_what_is_set_aside_is_bounded_and_says_so(in_group):
+def test_the_messages_set_aside_are_bounded(in_group):
     async def scenario(group):
         limits = []
 
@@ -224,7 +224,7 @@ def test_what_is_set_aside_is_bounded_and_says_so(in_group):
 
 
 @pytest.mark.parametrize("reader", ["loop", "events", "handler"])
-def test_a_message_that_cannot_be_handled_now_comes_again_later_and_others_meanwhile(in_group, reader):
+def test_a_message_for_later_is_handed_over_again_and_others_meanwhile(in_group, reader):
     async def scenario(group):
         loop, seen = asyncio.get_running_loop(), []
 
@@ -257,7 +257,7 @@ def test_a_message_that_cannot_be_handled_now_comes_again_later_and_others_meanw
     in_group(scenario)
 
 
-def test_a_message_for_later_comes_at_the_next_start_if_that_is_earlier(in_group_on_disk, tmp_path):
+def test_a_message_for_later_is_handed_over_at_the_next_start_if_that_is_earlier(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob", store=tmp_path / "bob.db")
         await alice.send(b"one")

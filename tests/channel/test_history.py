@@ -41,7 +41,7 @@ def test_all_participants_have_the_same_history_with_their_own_messages_in_it(in
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_history_is_there_after_a_restart_and_goes_on(in_group_on_disk, tmp_path, kind):
+def test_the_history_survives_a_restart_and_grows(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
         alice, bob = await group.channel("alice", store=store), await group.channel("bob")
@@ -79,7 +79,7 @@ def test_pages_go_back_from_the_newest_message(in_group):
     in_group(scenario)
 
 
-def test_an_own_message_says_how_its_send_went(in_group):
+def test_an_own_message_has_the_outcome_of_its_send(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
         receipt = await alice.send(b"hello")

@@ -176,7 +176,7 @@ async def test_the_same_request_id_after_a_failure_sends_again_and_participants_
 
 
 @virtual_time()
-async def test_a_file_whose_receiver_was_away_goes_on_with_what_is_missing(tmp_path):
+async def test_a_file_for_an_absent_receiver_continues_with_the_missing_parts(tmp_path):
     (tmp_path / "chart.bin").write_bytes(bytes(3_000))
     options = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024))
     with LocalNetwork() as network:
@@ -242,7 +242,7 @@ async def test_a_message_that_waits_for_its_node_until_its_deadline_is_never_sen
     "deadline", [0, -1, True, "60", float("nan"), float("inf"), timedelta(0), 10**12, [60]], ids=repr
 )
 @virtual_time()
-async def test_what_cannot_be_a_deadline_is_refused_before_anything_is_sent(deadline):
+async def test_an_impossible_deadline_is_refused_before_anything_is_sent(deadline):
     with LocalNetwork() as network:
         async with join(network, "alice") as alice:
             with pytest.raises(ConfigurationError, match="a deadline is a number of seconds"):

@@ -67,7 +67,7 @@ def test_iterations_end_when_the_channel_closes(in_group):
     in_group(scenario)
 
 
-def test_a_stopped_channel_goes_on_where_it_was(in_group):
+def test_a_stopped_channel_continues_after_a_start(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         stream = aiter(bob)
@@ -86,7 +86,7 @@ def test_a_stopped_channel_goes_on_where_it_was(in_group):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, kind):
+def test_an_accepted_message_is_sent_after_a_restart(in_group_on_disk, tmp_path, kind):
     async def scenario(group):
         store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
         alice = await group.channel("alice", store=store)
@@ -106,7 +106,7 @@ def test_what_was_accepted_is_sent_after_a_restart(in_group_on_disk, tmp_path, k
     in_group_on_disk(scenario)
 
 
-def test_a_backup_has_what_was_accepted_before_it(in_group_on_disk, tmp_path):
+def test_a_backup_has_the_messages_accepted_before_it(in_group_on_disk, tmp_path):
     async def scenario(group):
         alice = await group.channel("alice", store=tmp_path / "alice.db")
         receipt = await alice.send(b"before")
@@ -194,7 +194,7 @@ def test_a_channel_that_cannot_work_is_refused_when_it_is_made(arguments, text):
     run(scenario())
 
 
-def test_whoever_leaves_acknowledges_what_he_has_read(in_group):
+def test_a_closing_channel_acknowledges_received_messages(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         receipt = await alice.send(b"before you go")

@@ -85,7 +85,7 @@ async def miss_one_that_is_cited(network, *, pages=PAGES):
 
 @pytest.mark.parametrize("answered_every", [2, 3], ids=["every other one is lost", "two of three are lost"])
 @virtual_time()
-async def test_what_stands_many_pages_back_is_found_though_answers_get_lost(answered_every):
+async def test_a_message_many_store_pages_back_is_found_although_answers_get_lost(answered_every):
     with Forgetful(lambda asked: len(asked) % answered_every) as network:
         assert await miss_one_that_is_cited(network) < 600
 
@@ -101,7 +101,7 @@ async def test_a_page_that_fails_several_times_in_a_row_is_asked_for_by_its_curs
 
 
 @virtual_time()
-async def test_a_cursor_that_leads_nowhere_any_more_is_given_up_and_the_newer_pages_are_not_read_again():
+async def test_an_invalid_cursor_is_given_up_and_newer_pages_are_not_read_again():
     forgotten = []
 
     def is_lost(asked):

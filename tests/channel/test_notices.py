@@ -28,7 +28,7 @@ from listening import listen
 TOPIC = "/fairway/1/harbour/proto"
 
 
-def test_a_node_that_goes_and_comes_back_is_told_and_logged(in_group, caplog):
+def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(in_group, caplog):
     caplog.set_level(logging.WARNING, logger="fairway.channel")
 
     async def scenario(group):
@@ -95,7 +95,7 @@ def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_ans
     in_group(scenario, sync_min_interval_ms=0, retry_interval_ms=0)
 
 
-def test_a_receiver_with_a_wrong_key_hears_of_messages_that_cannot_be_opened(in_group):
+def test_a_wrong_key_emits_messages_undecryptable(in_group):
     async def scenario(group):
         alice = await group.channel("alice", encryption=AesGcm(b"k" * 32))
         eve = await group.channel("eve", encryption=AesGcm(b"w" * 32))
@@ -114,7 +114,7 @@ def test_a_receiver_with_a_wrong_key_hears_of_messages_that_cannot_be_opened(in_
     in_group(scenario)
 
 
-def test_two_programs_under_one_name_hear_of_each_other(in_group):
+def test_two_programs_with_one_sender_id_get_an_event(in_group):
     async def scenario(group):
         group.nodes["second"] = group.network.node("second")
         first = await group.channel("alice")

@@ -65,7 +65,7 @@ async def test_a_send_that_is_repeated_when_the_store_is_writing_how_it_ended_is
 
 
 @virtual_time()
-async def test_a_repeated_send_that_names_who_was_not_asked_before_ends_once_if_its_end_tells_of_him():
+async def test_a_repeated_send_with_another_name_ends_once_if_that_name_has_acknowledged():
     told = []
     with SimulatedDisk() as disk, LocalNetwork() as network:
         async with await join(network, "alice", store=slow(disk)) as alice, await join(network, "bob"):

@@ -159,7 +159,7 @@ def test_everybody_gets_everything_once_over_a_bad_network(in_group):
     in_group(scenario, faults=NetworkFaults(loss=0.4, min_delay_ms=0, max_delay_ms=15), seed=5)
 
 
-def test_an_ephemeral_message_is_heard_and_not_acknowledged(in_group):
+def test_an_ephemeral_message_is_received_and_not_acknowledged(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         stream = aiter(bob)
@@ -188,7 +188,7 @@ def test_a_send_with_an_id_of_ones_own_can_be_repeated(in_group):
     in_group(scenario)
 
 
-def test_a_message_that_nobody_acknowledges_ends_in_a_delivery_error(in_group):
+def test_a_message_without_acknowledgements_ends_in_a_delivery_error(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
         events = alice.events()
@@ -223,7 +223,7 @@ def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(in_gro
     in_group(scenario)
 
 
-def test_what_was_sent_while_the_node_was_offline_leaves_when_it_is_back(in_group):
+def test_messages_sent_offline_leave_when_the_node_is_back(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         group.nodes["alice"].go_offline()

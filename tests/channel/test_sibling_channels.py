@@ -30,7 +30,7 @@ async def test_a_channel_with_a_limit_is_not_held_up_by_channels_without_one_at_
 
 
 @virtual_time()
-async def test_two_participants_at_one_local_node_hear_each_other_at_once():
+async def test_two_participants_at_one_local_node_receive_from_each_other_at_once():
     with LocalNetwork() as network:
         node = network.node()
         async with (

@@ -88,7 +88,7 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
     in_group(scenario, **NO_RETRIES)
 
 
-def test_a_newcomer_is_not_told_twice_and_a_channel_can_do_without_the_store(in_group):
+def test_a_newcomer_gets_each_message_once_and_a_channel_works_without_a_store(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
         await (await alice.send(b"before your time")).sent()
@@ -132,7 +132,7 @@ def test_the_time_away_is_read_while_messages_come_faster_than_the_disk_writes(i
     in_group(scenario, **NO_RETRIES, retrieve_frequency_ms=0)
 
 
-def test_store_queries_are_rationed_and_that_is_told(in_group):
+def test_store_queries_have_a_limit_and_reaching_it_is_an_event(in_group):
     async def scenario(group):
         bob = await group.channel("bob")
         told = []
@@ -170,7 +170,7 @@ def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing
 
 
 @pytest.mark.parametrize("cipher", [None, SlowCipher()], ids=["no cipher", "awaited cipher"])
-def test_what_a_store_brings_waits_until_it_is_read_too(in_group, cipher):
+def test_messages_from_a_store_wait_for_a_slow_reader(in_group, cipher):
     async def scenario(group):
         alice = await group.channel("alice", encryption=cipher)
         for number in range(250):
@@ -191,7 +191,7 @@ def test_what_a_store_brings_waits_until_it_is_read_too(in_group, cipher):
     in_group(scenario)
 
 
-def test_what_is_in_no_store_is_declared_lost_and_what_depends_on_it_is_delivered(in_group):
+def test_a_message_in_no_store_is_declared_lost_and_its_dependants_are_delivered(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         stream, lost = aiter(bob), []

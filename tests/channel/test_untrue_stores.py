@@ -65,7 +65,7 @@ async def say_and_leave(network, name, payloads):
 @pytest.mark.parametrize("answers", [(1, 3, 5), pytest.param((2, 4, 6), marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize("lie", [Lie.ENDS_EARLY, Lie.REPEATS, Lie.ADDS, Lie.FORGES])
 @virtual_time()
-async def test_what_was_sent_while_away_comes_whole_from_a_store_that_lied_at_first(lie, answers):
+async def test_messages_of_the_time_offline_arrive_from_a_store_that_lied_at_first(lie, answers):
     with ChosenLies(lie, answers) as network:
         await say_and_leave(network, "alice", PAYLOADS)
         # Nobody is left who could cite what is missing.
@@ -93,7 +93,7 @@ class Forger(LocalNetwork):
 
 
 @virtual_time()
-async def test_what_a_store_changed_is_never_delivered():
+async def test_a_message_that_a_store_changed_is_never_delivered():
     with Forger() as network:
         await say_and_leave(network, "alice", PAYLOADS[:3])
         async with await join(network, "bob") as bob:
@@ -103,7 +103,7 @@ async def test_what_a_store_changed_is_never_delivered():
 
 @pytest.mark.parametrize("lag_s", [30, 150, 550])
 @virtual_time()
-async def test_what_entered_the_store_after_it_was_read_comes_in_the_end(lag_s):
+async def test_a_message_that_entered_the_store_late_arrives_in_the_end(lag_s):
     with LocalNetwork(NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_lag_ms=lag_s * 1_000)) as network:
         await say_and_leave(network, "alice", PAYLOADS[:30])
         async with await join(network, "bob") as bob:

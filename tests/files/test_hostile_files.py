@@ -130,7 +130,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(taking, t
     [FILE_PREFIX, FILE_PREFIX + b"\xff" * 40, FILE_PREFIX + b"\x12\x02\x20\x01"],
     ids=["empty", "garbage", "manifest"],
 )
-def test_what_cannot_be_read_is_refused(taking, payload):
+def test_a_file_message_that_cannot_be_decoded_is_refused(taking, payload):
     async def work(take):
         return await take(payload)
 
@@ -220,9 +220,7 @@ def test_a_part_without_a_manifest_of_its_sender_is_refused(taking):
     ("index", "content"),
     [(0, b"x" * 100), (0, b"a" * 99), (0, b"a" * 101), (3, b"a" * 100), (2**32 - 1, b"a"), (2, b"c" * 100)],
 )
-def test_a_part_that_is_not_what_the_manifest_says_is_refused_and_the_right_one_still_taken(
-    taking, tmp_path, index, content
-):
+def test_a_part_that_contradicts_the_manifest_is_refused_and_the_right_one_accepted(taking, tmp_path, index, content):
     manifest = announced()
 
     async def work(take):
@@ -264,7 +262,7 @@ def test_a_full_disk_is_an_error_that_says_so_and_the_part_is_taken_when_there_i
     assert taking(work).path.read_bytes() == b"".join(parts)
 
 
-def test_a_folder_that_went_away_is_a_storage_error_and_one_that_cannot_be_is_a_mistake(taking, tmp_path):
+def test_a_removed_folder_is_a_storage_error_and_an_impossible_one_a_configuration_error(taking, tmp_path):
     async def work(take):
         (tmp_path / "in" / ".fairway").rmdir()
         (tmp_path / "in").rmdir()

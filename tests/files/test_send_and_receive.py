@@ -94,9 +94,7 @@ def test_only_some_parts_are_under_way_and_none_is_nearly_empty(join, make_file,
     assert set(sizes[1:-1]) == {10}
 
 
-def test_a_message_that_nobody_acknowledges_fails_the_file_and_sending_it_again_goes_on(
-    join, make_file, tmp_path, seed
-):
+def test_an_unacknowledged_part_fails_the_file_and_a_repeated_send_continues(join, make_file, tmp_path, seed):
     path = make_file(50_000)
 
     async def work():
@@ -139,7 +137,7 @@ def test_a_file_that_was_sent_to_its_end_is_sent_once_more_and_saved_beside_the_
     assert {(tmp_path / "in" / name).read_bytes() for name in saved} == {path.read_bytes()}
 
 
-def test_a_file_that_was_acknowledged_while_nobody_waited_does_not_leave_again(join, make_file, tmp_path, seed):
+def test_a_file_acknowledged_in_the_background_is_not_sent_again(join, make_file, tmp_path, seed):
     path, store = make_file(30_000), tmp_path / "alice.db"
 
     async def work():
@@ -195,7 +193,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tm
         ("missing/chart.pdf", {}, "cannot be read"),
     ],
 )
-def test_what_cannot_be_sent_says_what_to_do(join, make_file, tmp_path, seed, name, given, told):
+def test_a_file_that_cannot_be_sent_is_refused_with_the_remedy(join, make_file, tmp_path, seed, name, given, told):
     path = make_file(50_000, name) if "/" not in name else tmp_path / name
 
     async def work():

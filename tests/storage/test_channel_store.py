@@ -27,7 +27,7 @@ def kept(new_store, keeper):
     return keeper(new_store())
 
 
-def test_what_handlers_raised_on_is_kept_until_the_message_is_finished(kept, make):
+def test_failed_attempts_are_kept_until_the_message_is_finished(kept, make):
     first, second = make.received(1), make.received(2)
     aside = MessageSetAside(number=2, message_id="m", sender_id="bob", size_bytes=3, attempts=3, error="ValueError()")
     tried, given_up = Handling(number=1, attempts=2), Handling(number=2, attempts=3, set_aside=aside)

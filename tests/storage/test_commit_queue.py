@@ -65,7 +65,7 @@ def hold(disk, committing, answers):
     assert disk.writing.wait(PATIENCE_S)
 
 
-def test_what_queues_up_during_a_commit_shares_the_next_one(disk, committing):
+def test_writes_queued_during_a_commit_share_the_next_one(disk, committing):
     answers = []
     hold(disk, committing, answers)
     writes = [Write(finished=(number,)) for number in range(50)]
@@ -80,7 +80,7 @@ def test_what_queues_up_during_a_commit_shares_the_next_one(disk, committing):
 
 
 @pytest.mark.parametrize("cause", [StoreFullError("full"), ZeroDivisionError("what")])
-def test_after_a_failure_everything_fails_and_nothing_is_tried(disk, committing, cause):
+def test_after_a_failure_every_write_fails_without_an_attempt(disk, committing, cause):
     answers = []
     hold(disk, committing, answers)
     committing.submit(Write(), answers.append)
@@ -96,7 +96,7 @@ def test_after_a_failure_everything_fails_and_nothing_is_tried(disk, committing,
     assert disk.groups == []
 
 
-def test_when_tidying_fails_what_was_written_is_answered_for_and_later_writes_fail(disk, committing):
+def test_when_housekeeping_fails_earlier_writes_are_confirmed_and_later_ones_fail(disk, committing):
     answers, first = [], threading.Event()
     disk.tidying_fails_with = StoreFullError("full")
 
@@ -112,7 +112,7 @@ def test_when_tidying_fails_what_was_written_is_answered_for_and_later_writes_fa
     assert disk.groups == [[Write()]]
 
 
-def test_an_answer_that_raises_is_logged_and_keeps_nobody_from_theirs(disk, committing, caplog):
+def test_an_answer_that_raises_is_logged_and_the_others_are_given(disk, committing, caplog):
     answers = []
 
     def raising(error):
@@ -128,7 +128,7 @@ def test_an_answer_that_raises_is_logged_and_keeps_nobody_from_theirs(disk, comm
     assert "the loop is closed" in caplog.text
 
 
-def test_what_is_under_way_can_be_looked_up(disk, committing, make):
+def test_queued_writes_can_be_looked_up(disk, committing, make):
     answers = []
     hold(disk, committing, answers)
     committing.submit(Write(requests=(make.request(1),)), answers.append)
@@ -144,7 +144,7 @@ def test_what_is_under_way_can_be_looked_up(disk, committing, make):
     assert committing.request("request-1") is None
 
 
-def test_what_is_written_after_the_end_is_answered_with_an_error(disk, committing):
+def test_a_write_after_close_fails(disk, committing):
     answers = []
     committing.close()
     committing.submit(Write(), answers.append)

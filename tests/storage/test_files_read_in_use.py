@@ -122,7 +122,7 @@ def count(kind, path):
 
 @pytest.mark.parametrize("kind", ["store", "archive", "ids"])
 @pytest.mark.parametrize("reads", ["read", "fork"])
-def test_what_was_written_after_a_copy_and_the_look_of_another_program_survives_a_kill(program, path, kind, reads):
+def test_writes_after_a_copy_and_a_foreign_read_survive_a_kill(program, path, kind, reads):
     running = program(kind)
     running.do("write", reads)
     look(path)

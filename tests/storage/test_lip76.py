@@ -53,7 +53,7 @@ def read(folder, **options) -> list[ArchivedMessage]:
     return [found for part in archive.archives() for found in archive.messages(part)]
 
 
-def test_what_was_written_is_read_hash_by_hash(tmp_path):
+def test_written_messages_are_read_in_the_order_of_their_hashes(tmp_path):
     messages = [message(number) for number in range(35)]
     assert write_lip76(tmp_path, messages) == 4
     assert read(tmp_path) == messages
@@ -110,7 +110,7 @@ def test_a_member_that_is_no_message_costs_itself_and_is_shown(tmp_path, bad):
     assert found.payload == b"x"
 
 
-def test_a_file_that_is_cut_off_gives_what_is_whole_and_an_error(tmp_path):
+def test_a_truncated_file_gives_its_whole_messages_and_an_error(tmp_path):
     write_lip76(tmp_path, [message(number) for number in range(9)])
     size = (tmp_path / "data").stat().st_size
     with (tmp_path / "data").open("r+b") as data:

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.sqlite3"
 
 
-def test_a_message_comes_back_as_it_went_in(path: Path):
+def test_a_message_is_read_as_it_was_written(path: Path):
     sent = WakuMessage(
         payload=b"\x00\x01", content_topic=TOPIC, version=1, timestamp_ns=1_760_000_049_999_000_000, meta=b"m"
     )

@@ -65,7 +65,7 @@ async def all_pages(archive, query):
     raise AssertionError("the pages do not end")
 
 
-def test_what_is_put_is_found_as_it_was_and_read_by_the_pipelines_archive(postgres, database):
+def test_written_messages_are_found_and_read_by_the_archive_of_the_pipeline(postgres, database):
     sent = [routed(1, meta=b"m", version=1), routed(2), routed(2, ephemeral=True)]
 
     async def work(archive):

@@ -28,7 +28,7 @@ def test_a_row_comes_back_as_it_was(row):
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800", 1j, object])
-def test_what_cannot_be_kept_is_refused_when_it_is_written(value):
+def test_a_value_that_cannot_be_stored_is_refused_at_the_write(value):
     with pytest.raises(StorageError, match="cannot be stored"):
         encode((1, (value,)))
 
@@ -56,6 +56,6 @@ def test_a_record_in_the_place_of_another_is_noticed():
     [b"", b"\x93\x01", b"\xc1", encode("text"), encode(5), encode((1,)) + b"\x00", b"\x91" * 1_000_000 + b"\x01"],
     ids=range(7),
 )
-def test_what_is_no_row_is_not_read_as_one(body):
+def test_bytes_that_are_no_row_are_refused(body):
     with pytest.raises(StoreCorruptError, match="cannot be read"):
         decode_row(body)

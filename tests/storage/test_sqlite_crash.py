@@ -112,7 +112,7 @@ def kill_one(parent, rng):
 
 
 @pytest.mark.full
-def test_what_was_answered_for_survives_kill_and_every_write_is_whole(parent, path, make, rng):
+def test_confirmed_writes_survive_a_kill_and_every_write_is_whole(parent, path, make, rng):
     answered = 0
     for kill in range(KILLS):
         answered = max(answered, kill_one(parent, rng))

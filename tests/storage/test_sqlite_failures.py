@@ -172,7 +172,7 @@ print([type(answer).__name__ for answer in answers].index("StoreFullError"), len
 """
 
 
-def test_what_was_answered_for_before_a_file_could_not_grow_is_there(path, make):
+def test_confirmed_writes_survive_a_file_that_cannot_grow(path, make):
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )

@@ -24,7 +24,7 @@ def names(path):
     return sorted(file.name for file in path.parent.iterdir())
 
 
-def test_nobody_else_can_read_a_store_or_the_files_beside_it(tmp_path, make, keeper):
+def test_only_the_owner_can_read_a_store_and_the_files_beside_it(tmp_path, make, keeper):
     before = os.umask(0o022)
     try:
         kept = keeper(SqliteStore(tmp_path / "alice.db"))
@@ -75,7 +75,7 @@ def test_the_log_does_not_grow_without_end(path, keeper, make):
     assert path.with_name("alice.db-wal").stat().st_size < 30_000_000
 
 
-def test_what_is_queued_is_seen_before_it_is_durable(path, keeper, make):
+def test_queued_writes_are_visible_before_they_are_durable(path, keeper, make):
     kept, entered, may_go_on = keeper(SqliteStore(path)), threading.Event(), threading.Event()
 
     def hold(error):

@@ -95,7 +95,7 @@ def test_a_store_is_read_after_its_process_was_killed(path, make, writer):
     store.close()
 
 
-def test_a_store_is_read_when_nobody_uses_it(path, make, closed):
+def test_a_store_is_read_while_no_process_uses_it(path, make, closed):
     assert names(path) == ["alice.db", "alice.db.lock"]
     check(path, make)
 

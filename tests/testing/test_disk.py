@@ -179,7 +179,7 @@ steps = st.lists(
 
 
 @given(steps=steps, seed=st.integers(0, 2**32))
-def test_what_opens_again_is_a_prefix_with_everything_that_was_answered_for(steps, seed):
+def test_a_reopened_store_is_a_prefix_with_all_confirmed_writes(steps, seed):
     async def world():
         with SimulatedDisk(seed) as disk:
             await live(Keeper(disk), steps)
@@ -204,7 +204,7 @@ async def hour_of_faults(seed, syncs=400):
 
 
 @pytest.mark.full
-def test_a_bad_disk_loses_nothing_that_was_answered_for_while_its_log_begins_anew(rng, monkeypatch):
+def test_a_bad_disk_loses_no_confirmed_write_while_its_log_begins_anew(rng, monkeypatch):
     monkeypatch.setattr(sqlite_writer, "CHECKPOINT_AFTER_BYTES", 100_000)
     monkeypatch.setattr(sqlite_writer, "TRIM_AFTER", 20)
     happened = Counter()

@@ -55,7 +55,7 @@ def test_the_seed_draws_the_order_of_tasks():
     assert sorted(run(order_of_tasks(), seed=3)) == list(range(20))
 
 
-def test_waiting_for_what_nobody_does_is_an_error_and_no_hang():
+def test_waiting_for_an_event_that_never_happens_is_an_error():
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -136,7 +136,7 @@ def test_a_store_that_was_opened_outside_is_an_error(tmp_path):
         store.close()
 
 
-def test_a_killed_program_never_goes_on_and_runs_no_clean_up_that_lasts():
+def test_a_killed_program_never_continues():
     async def main() -> list[str]:
         seen: list[str] = []
 

@@ -30,17 +30,17 @@ KEPT_MESSAGES: Final = 10_000
 KEPT_MESSAGE_BYTES: Final = 67_108_864
 """Default size of their payloads."""
 _NEW_SHARE: Final = 8
-"""Old messages are removed when new ones make one part in so many of a bound."""
+"""Old messages are removed after new ones of one part in `_NEW_SHARE` of a bound."""
 _NEW_MESSAGES: Final = 100
 _NEW_BYTES: Final = 1_048_576
-"""Old messages are removed after at least so many new ones, or bytes of them."""
+"""Old messages are removed after at least `_NEW_MESSAGES` new ones, or `_NEW_BYTES` of them."""
 
 NUMBERS_PER_OPENING: Final = 1 << 32
 """Message numbers that each opening of a store reserves."""
 
 
 class Bounds(NamedTuple):
-    """How much a store keeps of what has ended."""
+    """Bounds on the ended requests, messages and events of a store."""
 
     requests: int
     trace_points: int
@@ -56,13 +56,13 @@ class Bounds(NamedTuple):
                 raise ConfigurationError(f"{name} must be at least 0, not {bound}")
 
     def is_time_to_remove(self, new_messages: int, new_bytes: int) -> bool:
-        """Return whether messages beyond the bounds are to be removed, by what came since that was done last."""
+        """Return whether to remove messages beyond the bounds, by the new ones since the last removal."""
         return new_messages > max(_NEW_MESSAGES, self.messages // _NEW_SHARE) or (
             new_bytes > max(_NEW_BYTES, self.message_bytes // _NEW_SHARE)
         )
 
     def are_exceeded(self, messages: int, message_bytes: int) -> bool:
-        """Return whether so many messages, with so many bytes, are beyond the bounds."""
+        """Return whether this number of messages, or of their bytes, is beyond the bounds."""
         return messages > self.messages or message_bytes > self.message_bytes
 
 
@@ -97,7 +97,7 @@ class StoredRequest:
     failure: DeliveryError | None = None
     """How it failed, if it did; ``delivered_to`` has no one then."""
     is_settled: bool = False
-    """Whether the application has taken note of how it went (`ReliableChannel.settle`)."""
+    """Whether the application has noted the outcome (`ReliableChannel.settle`)."""
     file_header: bytes = b""
     """Of a file, or a manifest or a part of one (`file_header`)."""
     number: int | None = None

@@ -1,8 +1,7 @@
 """Rows, messages, requests and trace points as records of a database file: a body in MessagePack and its check value.
 
-Fields of dataclasses are stored by name. So a record from before a field was added gives the field its default, and a
-field that was removed is ignored. A row of the protocol's state (`fairway.protocol.journal.Row`) is decoded equal to
-what was encoded, nested tuples included.
+Fields of dataclasses are stored by name. A row of the state (`fairway.protocol.journal.Row`) is decoded equal to the
+encoded one, nested tuples included.
 
 SQLite detects pages that do not fit together, but not a flipped bit within a page. So the check value of a record is a
 CRC-32 of its place in the store and its bytes.
@@ -152,7 +151,7 @@ PlainPoint = tuple[int, str, int | None, bytes]
 def plain_point(point: TracePoint) -> PlainPoint:
     """Return a trace point as plain values; its identifiers are in the event as plain UTF-8.
 
-    Of a received message the size of the payload is kept, but not its bytes; of one that is a file, its header.
+    A received message keeps the size of its payload, but not the bytes; a file keeps its header.
     """
     event, size_bytes = point.event, point.size_bytes
     kept: object = event
@@ -168,12 +167,10 @@ def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | 
     return number, *plain, check_value(plain[-1], record_place("trace", number))
 
 
-def read_point(
-    number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int
-) -> TracePoint | None:
-    """Return a trace point; None if this version does not know its event."""
+def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int) -> TracePoint:
+    """Return a trace point; raise `StoreCorruptError` if there is no such event."""
     if kind not in _EVENTS:
-        return None
+        raise StoreCorruptError(f"trace point {number} has the event {kind!r:.60}, which does not exist")
     event = _decode(_EVENTS[kind], record_place("trace", number), body, check)
     return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)
 

@@ -76,7 +76,7 @@ class GuardedConnection(sqlite3.Connection):
             self._guard.hold()
 
     def check_log(self) -> None:
-        """Raise `StorageError` if another program removed the log: what was written last may not be kept."""
+        """Raise `StorageError` if another program removed the log: the last writes may be lost."""
         if self._guard is not None:
             self._guard.check(lambda: self.execute(CHECKPOINT))
 

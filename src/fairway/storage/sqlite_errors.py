@@ -16,7 +16,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     sqlite3.SQLITE_FULL: (StoreFullError, "the disk is full: free some space, then start the channel again"),
     sqlite3.SQLITE_IOERR: (
         StoreFullError,
-        "the disk did not do what it was asked: see that it is sound, has space and no quota is used up",
+        "an operation on the disk failed: check the disk, its free space and its quotas",
     ),
     sqlite3.SQLITE_READONLY: (StorePathError, "it cannot be written: see its permissions and those of its directory"),
     sqlite3.SQLITE_PERM: (StorePathError, "it cannot be written: see its permissions and those of its directory"),

@@ -74,7 +74,7 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
         (before, identifier.encode()),
     )
     points = (read_point(*row) for row in found)
-    return [point for point in points if point is not None and point.names(identifier)]
+    return [point for point in points if point.names(identifier)]
 
 
 def find_parts(connection: sqlite3.Connection, manifest_id: bytes) -> tuple[list[StoredRequest], list[TracePoint]]:
@@ -94,7 +94,7 @@ def find_parts(connection: sqlite3.Connection, manifest_id: bytes) -> tuple[list
     ]
     return (
         [request for request in requests if _is_part_of(request.file_header, manifest_id)],
-        [point for point in points if point is not None and _is_part_of(point.file_header, manifest_id)],
+        [point for point in points if _is_part_of(point.file_header, manifest_id)],
     )
 
 
@@ -109,7 +109,7 @@ def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:
         "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)", (prefix.encode(),)
     )
     points = (read_point(*row) for row in found)
-    ids = {getattr(point.event, "message_id", "") for point in points if point is not None}
+    ids = {getattr(point.event, "message_id", "") for point in points}
     requests = connection.execute(
         "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (prefix.encode(),)
     )

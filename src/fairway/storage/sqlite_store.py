@@ -166,7 +166,7 @@ class SqliteStore(ChannelStore):
         return stored + [point for point in queued if point.names(identifier)]
 
     def close(self) -> None:
-        """Write what is queued, and close the file."""
+        """Commit the queued writes, and close the file."""
         current, self._open = self._open, None
         if current is None:
             return

@@ -212,7 +212,7 @@ class SqliteWriter:
         self._new_message_bytes += sum(len(message.payload) for message in fold.messages.values())
 
     def housekeeping(self) -> None:
-        """When due, remove what is beyond the bounds, and copy the log into the file."""
+        """When due, remove records beyond the bounds, and copy the log into the file."""
         if self._since_trim >= TRIM_AFTER:
             self._since_trim = 0
             with typed_errors(self._path, "removing old records"), transaction(self._connection):

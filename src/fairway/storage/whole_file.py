@@ -12,7 +12,7 @@ from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.store_lock import StoreLock
 
 BESIDE: Final = ".new"
-"""How the name of what is being written ends; a crash may leave such a file beside the old one."""
+"""Suffix of a file that is being written; a crash may leave one."""
 _FOR_ALL: Final = 0o666
 _PRIVATE: Final = 0o600
 
@@ -21,7 +21,7 @@ _PRIVATE: Final = 0o600
 def changing(path: Path) -> Iterator[None]:
     """Keep other processes from changing a file inside the block.
 
-    Raises `StoreLockedError` while another process does, `StorageError` if the disk does not do what it is asked.
+    Raises `StoreLockedError` while another process does, `StorageError` if the disk fails.
     """
     with typed_errors(path, "writing"):
         lock = StoreLock(path)
@@ -34,7 +34,7 @@ def changing(path: Path) -> Iterator[None]:
 def replace_whole(path: Path, data: bytes, *, private: bool = False) -> None:
     """Write a file, durably: after a crash there is the old one or the new one.
 
-    Only its owner may read it if ``private``. Raises `OSError` if the disk does not do what it is asked; then the old
+    Only its owner may read it if ``private``. Raises `OSError` if the disk fails; then the old
     one is left.
     """
     beside = path.with_name(f".{path.name}{BESIDE}")
