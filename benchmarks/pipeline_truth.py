@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairway.pipeline.generator import GeneratorPlan, write_generated, written_sources
 from fairway.pipeline.generator.check import CHECKED_TABLES, differences
-from fairway.pipeline.run import run
+from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.session import create_session
 
 _MESSAGES_PER_CHANNEL = 1_000
@@ -47,8 +47,8 @@ def main() -> None:
         summary = run(written_sources(plan, folder / "made"), folder / "out", rate_limit=_RATE_LIMIT, spark=spark)
         ran_s = time.perf_counter()
         facts = spark.read.parquet(str(folder / "made" / "truth"))
-        tables = summary.folder / "tables"
-        found = differences(facts, lambda table: spark.read.parquet(str(tables / table)), rate_limit=_RATE_LIMIT)
+        tables = RunTables(summary.folder)
+        found = differences(facts, lambda table: tables.dataframe(spark, table), rate_limit=_RATE_LIMIT)
         compared_s = time.perf_counter()
         spark.stop()
     print(f"{summary.balance}; {len(CHECKED_TABLES)} tables compared")

@@ -175,7 +175,9 @@ def test_the_same_messages_are_delivered_as_by_the_core(worlds):
 
 def test_the_same_messages_are_missing_as_for_the_core(worlds):
     for run, core, pipeline in worlds:
-        assert pipeline.missing == core.missing, replay(run)
+        assert core.missing <= pipeline.missing, replay(run)
+        # The core declares no possible lost segment of a complete message lost; the pipeline counts the guessed ones.
+        assert pipeline.missing - core.missing <= pipeline.computed, replay(run)
 
 
 def test_the_same_messages_wait_as_in_the_core_before_it_gives_up(worlds):
@@ -191,11 +193,9 @@ def test_the_same_messages_wait_as_in_the_core_before_it_gives_up(worlds):
     assert 0 < 0.5 * waiting < same
 
 
-def test_the_log_is_that_of_the_core_without_what_was_only_rebuilt(worlds):
+def test_the_log_is_that_of_the_core(worlds):
     for run, core, pipeline in worlds:
-        assert len(set(pipeline.log)) == len(pipeline.log), replay(run)
-        there = set(pipeline.log)
-        assert pipeline.log == [message_id for message_id in core.log if message_id in there], replay(run)
+        assert pipeline.log == core.log, replay(run)
 
 
 def test_the_log_agrees_with_the_log_of_every_participant(worlds):
@@ -272,15 +272,12 @@ def test_who_acknowledges_by_the_filters_of_the_worlds_has_the_message(spark, ar
 
 @pytest.mark.parametrize("profile", list(Profile), ids=[profile.value for profile in Profile])
 def test_the_worlds_have_what_they_are_about(worlds, profile):
-    deeds, rebuilt, parity, missing = Counter(), 0, 0, 0
-    for run, core, pipeline in worlds:
+    deeds, parity, missing = Counter(), 0, 0
+    for run, core, _ in worlds:
         if run.plan.profile is profile:
             deeds.update(run.history.happened)
-            rebuilt += len(set(core.log) - set(pipeline.log))
             parity += sum(any(sent.sds_ids.values()) for sent in run.history.sends)
             missing += len(core.missing)
     assert min(deeds[name] for name in ("Crash", "Split", "Leave", "Join")) > 0
-    # On the Logos wire ids hold the nanosecond of sending: those of lost segments cannot be known.
-    assert bool(rebuilt) == (profile is Profile.WAKU)
     assert parity
     assert missing
