@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -31,6 +30,7 @@ from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.streaming import StreamOptions, stream
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.segment import MAX_SEGMENTS
+from fairway.wire.waku_message import WakuMessage, message_hash
 from grown_runs import assert_same, write
 from made_messages import message
 
@@ -217,13 +217,15 @@ def claim(channel, content, topic, second):
         bloom_filter=None,
         content=content.encode(),
     )
+    payload, timestamp_ns = Profile.WAKU.codec.encode(sent), second * 1_000_000_000
+    waku_message = WakuMessage(payload=payload, content_topic=topic, timestamp_ns=timestamp_ns)
     return {
-        "message_hash": hashlib.sha256(content.encode()).digest(),
+        "message_hash": message_hash(SHARD, waku_message),
         "pubsub_topic": SHARD,
         "content_topic": topic,
-        "payload": Profile.WAKU.codec.encode(sent),
+        "payload": payload,
         "version": 0,
-        "timestamp_ns": second * 1_000_000_000,
+        "timestamp_ns": timestamp_ns,
         "meta": None,
         "source": "a",
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)
 KEYS = BucketKeys(bytes(32))
@@ -50,15 +50,13 @@ def archive(messages, tmp_path):
 
 
 def with_retransmissions(messages):
-    """Return messages, and some of them again under other hashes and at later times."""
-    again = messages.filter(pa.array(np.arange(messages.num_rows) % 31 == 5))
-    changes = {
-        "message_hash": pa.array([hashlib.sha256(each).digest() for each in again["message_hash"].to_pylist()]),
-        "timestamp_ns": pa.compute.add(again["timestamp_ns"], 10**9),
-    }
-    for name, column in changes.items():
-        again = again.set_column(again.column_names.index(name), name, column)
-    return pa.concat_tables([messages, again])
+    """Return messages, and some of them again at later times, and so with other hashes."""
+    rows = messages.filter(pa.array(np.arange(messages.num_rows) % 31 == 5)).to_pylist()
+    for row in rows:
+        row["timestamp_ns"] += 10**9
+        fields = {name: row[name] for name in ("payload", "content_topic", "timestamp_ns", "meta")}
+        row["message_hash"] = message_hash(row["pubsub_topic"], WakuMessage(**fields))
+    return pa.concat_tables([messages, pa.Table.from_pylist(rows, messages.schema)])
 
 
 def written(messages, folder):

@@ -52,7 +52,7 @@ PROGRAM = textwrap.dedent("""
 
 
     def executors():
-        listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
+        listed = subprocess.run(["ps", "-eww", "-o", "pid,ppid,args"], capture_output=True, text=True).stdout
         children = {}
         for line in listed.splitlines()[1:]:
             pid, parent, *words = line.split(None, 2)
@@ -67,23 +67,21 @@ PROGRAM = textwrap.dedent("""
 
 
     def kill():
-        # One in each of two stages: after a random number of its tasks.
+        # One in each of two stages, at random moments.
         killed = set()
         while len(killed) < 2:
             for job in tracker.getActiveJobsIds():
                 for stage in (tracker.getJobInfo(job) or type("none", (), {"stageIds": []})).stageIds:
                     told = tracker.getStageInfo(stage)
-                    if told is None or stage in killed or not told.numActiveTasks or told.numCompletedTasks < wanted[0]:
+                    if told is None or stage in killed or not told.numActiveTasks or rng.random() > 0.1:
                         continue
                     if len(victims := executors()) == 2:
                         os.kill(rng.choice(victims), signal.SIGKILL)
                         killed.add(stage)
-                        wanted[0] = rng.randrange(1, 7)
                         print("killed in stage", stage, "after", told.numCompletedTasks, "tasks", flush=True)
             time.sleep(0.02)
 
 
-    wanted = [rng.randrange(1, 7)]
     threading.Thread(target=kill, daemon=True).start()
     summary = run(sources, out, spark=spark)
     assert summary.balance.adds_up, summary.balance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.run import RunOptions, RunTables, run
+from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.sources import open_source
 from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.streaming import StreamOptions, stream
@@ -122,7 +124,8 @@ def test_an_encrypted_channel_is_chosen_by_what_its_key_opens(archive, tmp_path,
 
 
 @pytest.mark.full
-def test_a_run_of_a_time_grows_by_what_came_in_it(archive, tmp_path, spark):
+def test_a_run_of_a_time_grows_by_what_came_in_it(archive, tmp_path, spark, monkeypatch):
+    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
     times = archive.times["team"]
     rows = open_source(spark, f"sqlite:{archive.path}", label="a")
     (tmp_path / "rows").mkdir()
