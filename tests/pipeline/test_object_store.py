@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -13,13 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.run import run
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES, Selection
-from grown_runs import PLAN, empty_run, generated, grown, write
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, Selection
 
 HASHES = [bytes([number]) * 32 for number in range(12)]
 
@@ -106,21 +103,3 @@ def test_a_scheme_that_is_not_supported_is_named_without_secrets(spark):
     with pytest.raises(ConfigurationError, match="'oss://bucket/x', and the scheme 'oss' is not supported") as why:
         open_source(spark, "parquet:oss://key:secret@bucket/x")
     assert "secret" not in str(why.value)
-
-
-@pytest.mark.full
-def test_a_table_in_a_bucket_of_a_run_that_grew_is_refused_before_work_begins(bucket, tmp_path):
-    source, out = f"a=parquet:{tmp_path / 'one'}", bucket.uri("run")
-    write(tmp_path / "one", "part-none.parquet", ARROW_SCHEMA.empty_table())
-    empty_run(out, source)
-    rows = generated(replace(PLAN, messages=20, stores=1))
-    write(tmp_path / "one", "part-0.parquet", rows)
-    grown(out, [source])
-    table = bucket.uri("run/tables/waku_messages")
-    # Nothing was replaced yet, and its files are the table.
-    assert RunSource.parse(f"parquet:{table}").fingerprint()
-    write(tmp_path / "two", "part-0.parquet", rows)
-    grown(out, [source, f"b=parquet:{tmp_path / 'two'}"])
-    with pytest.raises(ConfigurationError, match=r"of a run that grew.*Give the sources of that run"):
-        run([f"parquet:{table}"], tmp_path / "refused")
-    assert not (tmp_path / "refused").exists()
