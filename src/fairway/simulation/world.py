@@ -442,10 +442,17 @@ class World:
             self.history.violate(Invariant.LOGS, text)
 
     async def _log(self, channel: ReliableChannel) -> list[tuple[str, str]]:
-        """Return sender and message id of the messages that all participants received, in the order of the channel."""
+        """Return sender and message id of the messages that all participants received, in the order of the channel.
+
+        Messages of several segments are left out: the first one that came gives the place, and others may have lost it.
+        """
         names = set(first_names(self.plan)) - self.history.left
         sends = self.history.sends
-        partial = {(one.sender, one.payload_id) for one in sends if names - one.received_ms.keys() - {one.sender}}
+        partial = {
+            (one.sender, one.payload_id)
+            for one in sends
+            if len(one.sds_ids) != 1 or names - one.received_ms.keys() - {one.sender}
+        }
         everywhere = {(one.sender, one.payload_id) for one in sends} - partial
         kept = [(message.sender_id, message.message_id) for message in await channel.history(_MAX_LOG)]
         return [each for each in kept if each in everywhere]
