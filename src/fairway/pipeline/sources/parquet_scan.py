@@ -12,12 +12,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
+from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.parquet_file import opened_parquet
-from fairway.pipeline.sources.delta_tables import names_in_log
 from fairway.pipeline.sources.files_scan import FilesScan, Folders, State, folders_of
 from fairway.pipeline.sources.message_columns import STORES, MessageColumns
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, EXACT_TIME, Selection, even_runs
+from fairway.pipeline.tables import delta
 
 _PARTITIONS_PER_CORE: Final = 2
 _PARTITION_BYTES: Final = 268_435_456
@@ -102,8 +103,20 @@ class ParquetScan(FilesScan):
     """Of a Delta table; None for the last one."""
 
     def names_in_log(self) -> frozenset[str] | None:
-        """Return the names of the files of a Delta table; None for another folder."""
-        return None if self.pattern is not None else names_in_log(self.place, self.version)
+        """Return the names of the files that count by the log of a Delta table; None for another folder.
+
+        Raises `ConfigurationError` for a version of another folder, and `StorageError` for one that is not there.
+        """
+        if self.pattern is not None:
+            return None
+        if not delta.is_delta(self.place):
+            if self.version is None:
+                return None
+            raise ConfigurationError(
+                f"{self.place}@v{self.version}: is no Delta table, and has no versions; leave @v{self.version} out"
+            )
+        table = delta.opened(self.place, self.version)
+        return frozenset() if table is None else frozenset(delta.file_names(table))
 
     def for_tasks(self) -> Self:
         """Return the read as tasks need it: each part says which files are its own."""

@@ -24,7 +24,6 @@ from fairway.pipeline.location import (
     scheme_of,
     without_secrets,
 )
-from fairway.pipeline.sources.delta_tables import without_version
 from fairway.pipeline.sources.files_scan import FilesScan, split_pattern
 from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
@@ -44,6 +43,8 @@ _FILES: Final = (PARQUET, "json:", "csv:")
 _ON_THIS_MACHINE: Final = ("sqlite:", "lip76:")
 """Schemes of archives that are files of this machine."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
+_VERSION: Final = re.compile(r"(.+)@v(\d+)")
+"""``PATH@v3`` is version 3 of a Delta table, as in Delta's own readers; without a version it is the last one."""
 """At least two letters, so that a drive letter is a path."""
 
 
@@ -130,7 +131,8 @@ def _files(kind: type[FilesScan], scheme: str, uri: str, selection: Selection, l
     path = uri.removeprefix(scheme)
     if not path:
         raise ConfigurationError(f"{scheme!r} names no file or folder; an example is {scheme}waku_messages")
-    path, version = without_version(path) if kind is ParquetScan else (path, None)
+    match = _VERSION.fullmatch(path) if kind is ParquetScan else None
+    path, version = (path, None) if match is None else (match[1], int(match[2]))
     folder, pattern = split_pattern(Location.of(path, _use(scheme)))
     scan = kind(
         place=folder,
