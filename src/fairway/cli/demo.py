@@ -334,5 +334,5 @@ def _rebuild(folder: Path, received: list[tuple[str, str]], console: Console) ->
     verdict = "Spark delivers exactly the messages that the participants got" if agrees else "Spark delivers others"
     console.print(f"\n[{'green' if agrees else 'red'}]{verdict}[/]")
     console.print(f"the report, for a browser: {page.absolute().as_uri()}", markup=False, soft_wrap=True)
-    console.print(f"its tables, as Parquet: {place / 'tables'}", markup=False, soft_wrap=True)
+    console.print(f"its tables, as Delta tables: {place / 'tables'}", markup=False, soft_wrap=True)
     return agrees
