@@ -20,23 +20,22 @@ from benchmarks import (
     live,
     memory,
     network,
-    node_store,
-    pipeline,
     pipeline_decoding,
     sds,
     wire,
 )
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.figures import Figure
+from benchmarks.session import Benchmark, Session
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-PARTS: Final = (live, network, node_store, end_to_end, libp2p, sds, memory, wire, leopard, pipeline, pipeline_decoding)
-"""The files of the table, in its order."""
+PARTS: Final = (live, network, end_to_end, libp2p, sds, memory, wire, leopard, pipeline_decoding)
+"""The files with the rows of the table, in order."""
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _WIDTH_OF_A_FILE: Final = 160
-"""Columns of the table where no terminal says how many there are."""
+"""Columns of the table without a terminal."""
 
 
 def command(
@@ -56,10 +55,9 @@ def command(
 ) -> None:
     """Measure fairway, and other implementations beside it in the same run.
 
-    js-waku is measured where Node.js with npm is, py-libp2p where a C compiler with the headers of GMP is; both are
-    installed on first use.
+    js-waku needs Node.js with npm, and py-libp2p a C compiler with the headers of GMP. The first run installs them.
 
-    Everything takes about half an hour, most of it js-waku's.
+    All figures take about half an hour, most of it for js-waku.
 
     Example: python -m benchmarks --quick "sds decode" reed
     """
@@ -67,13 +65,13 @@ def command(
     if not selected:
         raise typer.BadParameter(f"no figure's name contains {' or '.join(map(repr, names or []))}")
     session = Session(build.resolve(), quick=quick)
-    rows: list[Row] = []
+    rows: dict[str, Figure] = {}
     try:
         _measure(selected, session, rows)
     finally:  # an interrupted run shows what it has
         machine = _machine(session)
         if as_json:
-            figures = [{**asdict(row.figure), "ratio": row.figure.ratio, "remark": row.remark} for row in rows]
+            figures = [{"name": name, **asdict(each), "ratio": each.ratio} for name, each in rows.items()]
             print(json.dumps({"machine": machine, "quick": quick, "figures": figures}, indent=2))
         else:
             _print_table(rows, machine, quick=quick)
@@ -86,7 +84,7 @@ def _select(words: Sequence[str]) -> list[Benchmark]:
 
 
 def _machine(session: Session) -> dict[str, Any]:
-    """Describe in general terms what is being measured on."""
+    """Describe the machine."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -99,19 +97,19 @@ def _machine(session: Session) -> dict[str, Any]:
     }
 
 
-def _measure(selected: Sequence[Benchmark], session: Session, rows: list[Row]) -> None:
-    """Measure one after another; the rows that are ready are there even if the run is interrupted."""
+def _measure(selected: Sequence[Benchmark], session: Session, rows: dict[str, Figure]) -> None:
+    """Measure one benchmark after another, and put the figures into ``rows``."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(selected))
         for benchmark in selected:
             progress.update(task, description=escape(benchmark.name))
-            rows.append(benchmark.measure(session))
+            rows[benchmark.name] = benchmark.measure(session)
             progress.advance(task)
 
 
-def _print_table(rows: Sequence[Row], machine: dict[str, Any], *, quick: bool) -> None:
+def _print_table(rows: dict[str, Figure], machine: dict[str, Any], *, quick: bool) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_FILE
@@ -120,14 +118,13 @@ def _print_table(rows: Sequence[Row], machine: dict[str, Any], *, quick: bool) -
     table.add_column("peer", justify="right")
     table.add_column("whose")
     table.add_column("ratio", justify="right", no_wrap=True)
-    for row in rows:
-        figure = row.figure
+    for name, figure in rows.items():
         table.add_row(
-            escape(figure.name),
+            escape(name),
             escape(figure.unit),
             _number(figure.ours),
             "-" if figure.peer is None else _number(figure.peer),
-            escape(": ".join(filter(None, (figure.peer_name, row.remark)))),
+            escape(": ".join(filter(None, (figure.peer_name, figure.remark)))),
             "-" if figure.ratio is None else f"{figure.ratio:.2f}",
         )
     console.print(table)
@@ -145,7 +142,7 @@ def _number(value: float) -> str:
 
 
 def main() -> None:
-    """Run the command and leave with its exit code."""
+    """Run the command, and exit with its code."""
     typer.run(command)
 
 

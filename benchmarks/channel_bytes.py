@@ -1,29 +1,27 @@
-"""What a channel costs in bytes, by bloom policy: worlds at the same seeds, an idle day, a long burst.
+"""The bytes that a channel costs by bloom policy: an idle day, a long burst, and the last message of a burst.
 
-``python -m benchmarks.channel_bytes`` prints a table with a column for each policy; ``--help`` has the parts. Worlds
-are those of ``fairway simulate``, with its checks; idle day and burst are of bare stacks (`fairway.protocol.stack`)
-under virtual time, without loss. Bytes are those of encoded WakuMessages, each counted once however many receive it,
-which is what an archive keeps. The machine changes none of the figures.
+``python -m benchmarks.channel_bytes`` prints a column for each policy. The participants are bare stacks
+(`fairway.protocol.stack`) under virtual time. Bytes are those of encoded WakuMessages, each counted once for all
+receivers. The figures do not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Effect, Publish
 from fairway.protocol.stack import Stack
-from fairway.simulation import Furps, Plan, World
 from fairway.simulation.report import S_MS
-from fairway.units import DAY_MS, HOUR_MS
+from fairway.units import DAY_MS
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
@@ -34,10 +32,6 @@ _BURST_PAYLOAD_BYTES: Final = 32
 _BURST_GAP_MS: Final = 10
 _SETTLED_MS: Final = 600_000
 _TRIALS: Final = 1_200
-WORLDS: Final = {
-    "12 participants, 1 h, 50 % loss": Plan(participants=12, duration_ms=HOUR_MS, loss=0.5),
-    "20 participants, 2 h, 30 % loss": Plan(participants=20, duration_ms=2 * HOUR_MS, loss=0.3),
-}
 
 
 class Group:
@@ -99,24 +93,6 @@ class Group:
             self._carry_out(name, self.stacks[name].published(effect.token, self.now_ms, accepted=True))
 
 
-def world_costs(plan: Plan, seeds: Iterable[int], policy: BloomPolicy) -> dict[str, Any]:
-    """Run a world at each seed, and return their bytes, their times, and what broke."""
-    options = plan.options()
-    options = replace(options, sds=replace(options.sds, bloom_policy=policy))
-    reports = [World(replace(plan, seed=seed), options=options).run() for seed in seeds]
-    parts: Counter[str] = Counter()
-    for report in reports:
-        parts.update(report.bytes)
-    furps = Furps.of(reports)
-    return {
-        "bytes a message": furps.bytes_per_message,
-        **{f"  {name}": size // furps.messages for name, size in sorted(parts.items())},
-        "first acknowledgement p50, p90 in ms": [furps.known_p50_ms, furps.known_p90_ms],
-        "at everybody's p50, p90 in ms": [furps.everywhere_p50_ms, furps.everywhere_p90_ms],
-        "broken worlds": [report.plan.seed for report in reports if not report.ok],
-    }
-
-
 def idle_day(policy: BloomPolicy) -> dict[str, Any]:
     """Return what three participants transmit in a day after a short conversation."""
     group = Group(3, policy)
@@ -164,51 +140,26 @@ def last_of_a_burst(participants: int, trials: int, policy: BloomPolicy) -> dict
         group.pass_time(3 * S_MS - 200)
         missed += len(lacking)
         within += sum(sds[name].has(last) or last in sds[name].missing for name in lacking)
-    return {"missed it": missed, "noticed within 3 S": round(within / missed, 3) if missed else None}
+    return {"missed it": missed, "noticed within 3 S": round(within / missed, 3)}
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and print a table for each part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.channel_bytes", description=__doc__)
     parser.add_argument("--policies", nargs="+", default=[policy.value for policy in BloomPolicy])
-    parser.add_argument("--seeds", type=int, default=3, help="worlds of each plan, from seed 1 on")
-    parser.add_argument("--parts", nargs="+", default=["worlds", "idle", "burst", "last"])
-    parser.add_argument("--burst", type=int, default=_BURST, help="messages of the burst")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
-    given = parser.parse_args()
-    parts: dict[str, Callable[[BloomPolicy], dict[str, Any]]] = {}
-    if "worlds" in given.parts:
-        seeds = range(1, given.seeds + 1)
-        parts |= {title: partial(world_costs, plan, seeds) for title, plan in WORLDS.items()}
-    if "idle" in given.parts:
-        parts["3 participants, an idle day"] = idle_day
-    if "burst" in given.parts:
-        parts[f"{given.burst:,} messages of 32 bytes"] = partial(burst, given.burst)
-    if "last" in given.parts:
-        for count in (2, 3, 8):
-            title = f"the last of a burst, {count} participants, 30 % loss"
-            parts[title] = partial(last_of_a_burst, count, _TRIALS // count)
-    policies = [BloomPolicy(value) for value in given.policies]
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    policies = [BloomPolicy(value) for value in parser.parse_args().policies]
+    parts: dict[str, Callable[[BloomPolicy], dict[str, Any]]] = {
+        "3 participants, an idle day": idle_day,
+        f"{_BURST:,} messages of 32 bytes": partial(burst, _BURST),
+    }
+    for count in (2, 3, 8):
+        title = f"the last of a burst, {count} participants, 30 % loss"
+        parts[title] = partial(last_of_a_burst, count, _TRIALS // count)
     for title, part in parts.items():
-        found[title] = {policy.value: part(policy) for policy in policies}
-        if not given.json:
-            _print(title, found[title])
-    if given.json:
-        print(json.dumps(found, indent=2))
-
-
-def _print(title: str, by_policy: dict[str, dict[str, Any]]) -> None:
-    print(f"\n{title:<44}" + "".join(f"{policy:>18}" for policy in by_policy))
-    names = dict.fromkeys(name for figures in by_policy.values() for name in figures)
-    for name in names:
-        print(f"{name:<44}" + "".join(f"{_text(figures.get(name)):>18}" for figures in by_policy.values()), flush=True)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(_text, value)) or "none"
-    return f"{value:,}" if isinstance(value, int | float) else "-"
+        found = [part(policy) for policy in policies]
+        print(f"\n{title:<44}" + "".join(f"{policy.value:>18}" for policy in policies))
+        for name in dict.fromkeys(chain.from_iterable(found)):
+            print(f"{name:<44}" + "".join(f"{figures.get(name, 0):>18,}" for figures in found), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.figures import Figure
 from benchmarks.js_waku import PeerUnavailableError, install
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 from fairway.nodes.light import LightNode
 from fairway.service.node import ServiceNode
@@ -38,26 +38,21 @@ _LINE_BYTES = 4_194_304
 def benchmarks() -> list[Benchmark]:
     """Return the rows of this file."""
     return [
-        _benchmark("end to end: js-waku to fairway, 1 KiB, p50", 1_024),
-        _benchmark("end to end: js-waku to fairway, 100 KB, p50", 100_000),
+        Benchmark(name=f"end to end: js-waku to fairway, {label}, p50", measure=partial(_measure, size=size))
+        for label, size in (("1 KiB", 1_024), ("100 KB", 100_000))
     ]
 
 
-def _benchmark(name: str, size: int) -> Benchmark:
-    return Benchmark(name=name, measure=partial(_measure, name, size=size))
-
-
-def _measure(name: str, session: Session, *, size: int) -> Row:
+def _measure(session: Session, *, size: int) -> Figure:
     messages = 50 if session.quick else 300
     try:
         folder = install(_SCRIPTS, session.build / "interop-js")
         ours, theirs = asyncio.run(_converse(folder, messages=messages, size=size))
     except PeerUnavailableError as error:
-        figure = Figure(name=name, ours=float("nan"), peer=None, peer_name="js-waku", unit="ms")
-        return Row(figure=figure, remark=str(error))
-    figure = Figure(name=name, ours=median(ours), peer=median(theirs), peer_name="js-waku", unit="ms")
+        return Figure(ours=float("nan"), unit="ms", peer_name="js-waku", remark=str(error))
     p99 = [sorted(times)[len(times) * 99 // 100] for times in (ours, theirs)]
-    return Row(figure=figure, remark=f"p99 {p99[0]:.0f} ms, js-waku to js-waku {p99[1]:.0f} ms; {messages} messages")
+    remark = f"p99 {p99[0]:.0f} ms, js-waku to js-waku {p99[1]:.0f} ms; {messages} messages"
+    return Figure(ours=median(ours), unit="ms", peer=median(theirs), peer_name="js-waku", remark=remark)
 
 
 async def _converse(folder: Path, *, messages: int, size: int) -> tuple[list[float], list[float]]:

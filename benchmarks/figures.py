@@ -1,4 +1,4 @@
-"""One measured figure, beside that of a peer measured in the same run."""
+"""A measured figure, beside that of a peer measured in the same run."""
 
 from __future__ import annotations
 
@@ -9,40 +9,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What was measured, for us and for a peer."""
+    """One measured row of the table."""
 
-    name: str
     ours: float
-    peer: float | None
-    """None where there is nothing to compare with."""
-    peer_name: str
     unit: str
+    peer: float | None = None
+    """None if there is no peer, or it was not measured."""
+    peer_name: str = ""
+    remark: str = ""
+    """Why the peer's value is absent, or how it differs from ours."""
 
     @property
     def ratio(self) -> float | None:
         """Ours over the peer's; None without a peer."""
         return None if self.peer is None else self.ours / self.peer
 
-    def __str__(self) -> str:
-        """Return a line of a table."""
-        ours = f"{self.name:<44} {self.ours:>10.2f} {self.unit:<6}"
-        if self.peer is None or self.ratio is None:
-            return ours
-        return f"{ours} {self.peer:>10.2f} {self.unit:<6} {self.peer_name:<12} {self.ratio:>6.2f}x"
-
 
 def best_of(call: Callable[[], object], budget_s: float) -> float:
-    """Return the shortest time in seconds that a call took, trying again until the budget is spent.
-
-    The shortest is the one least disturbed by whatever else the machine did.
-    """
+    """Return the shortest time in seconds of repeated calls; other work on the machine disturbs it least."""
     return best_of_each([call], budget_s)[0]
 
 
 def best_of_each(calls: Sequence[Callable[[], object]], budget_s: float) -> list[float]:
-    """Return the shortest time of each call, taking turns, so that a busy machine is as unkind to each.
+    """Return the shortest time of each call. The calls take turns, so that a busy machine slows all of them.
 
-    The first calls are not counted: they fill caches and tables.
+    The first calls fill caches and tables, and are not counted.
     """
     shortest = [float("inf") for _ in calls]
     for call in calls:

@@ -1,20 +1,18 @@
 """How fast messages are segmented: Reed-Solomon and Keccak, beside zfec and the SHA3 of the standard library.
 
 zfec is a C library for Reed-Solomon over the same field; its parity is of another code, so it could not stand in for
-Leopard on the wire. Both sides take turns within a measurement. These rows alone: ``python -m benchmarks.leopard``.
+Leopard on the wire. Both sides take turns within a measurement.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from benchmarks.figures import Figure, best_of, best_of_each
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
@@ -33,16 +31,16 @@ def benchmarks() -> list[Benchmark]:
     for k, m in _SHAPES:
         for what, measure in (("encode", compare_encoding), ("decode", compare_decoding)):
             name = f"Reed-Solomon {what}, {k} + {m} segments"
-            rows.append(Benchmark(name=name, measure=partial(measure, name=name, k=k, m=m)))
-    name = "Keccak-256 of 1 MiB"
-    rows.append(Benchmark(name=name, measure=partial(compare_hashing, name=name)))
-    for what, measure_largest in (("Reed-Solomon parity", time_parity), ("segmentation", time_segmentation)):
-        name = f"{what} of a message of 23 MB"
-        rows.append(Benchmark(name=name, measure=partial(measure_largest, name=name)))
-    return rows
+            rows.append(Benchmark(name=name, measure=partial(measure, k=k, m=m)))
+    return [
+        *rows,
+        Benchmark(name="Keccak-256 of 1 MiB", measure=compare_hashing),
+        Benchmark(name="Reed-Solomon parity of a message of 23 MB", measure=time_parity),
+        Benchmark(name="segmentation of a message of 23 MB", measure=time_segmentation),
+    ]
 
 
-def compare_encoding(session: Session, *, name: str, k: int, m: int) -> Row:
+def compare_encoding(session: Session, *, k: int, m: int) -> Figure:
     """Compute the parity of k data segments."""
     data = _random_shards(k)
 
@@ -52,10 +50,10 @@ def compare_encoding(session: Session, *, name: str, k: int, m: int) -> Row:
         encoder, numbers = Encoder(k, k + m), list(range(k, k + m))
         return lambda: encoder.encode(data, numbers)
 
-    return _beside_zfec(session, name, k, lambda: leopard.encode(data, m), peer)
+    return _beside_zfec(session, k, lambda: leopard.encode(data, m), peer)
 
 
-def compare_decoding(session: Session, *, name: str, k: int, m: int) -> Row:
+def compare_decoding(session: Session, *, k: int, m: int) -> Figure:
     """Recover as many data segments as there is parity, spread evenly over the message."""
     data = _random_shards(k)
     parity = leopard.encode(data, m)
@@ -73,24 +71,24 @@ def compare_decoding(session: Session, *, name: str, k: int, m: int) -> Row:
         assert list(decoder.decode(shards, numbers)) == data
         return lambda: decoder.decode(shards, numbers)
 
-    return _beside_zfec(session, name, k, lambda: leopard.recover(left, parity), peer)
+    return _beside_zfec(session, k, lambda: leopard.recover(left, parity), peer)
 
 
-def compare_hashing(session: Session, *, name: str) -> Row:
+def compare_hashing(session: Session) -> Figure:
     """Hash with Keccak-256 and with SHA3-256, which are one permutation with different padding."""
     data = os.urandom(1 << 20)
     ours, peer = best_of_each([lambda: keccak256(data), lambda: hashlib.sha3_256(data).digest()], session.budget_s)
-    return _row(name, len(data), ours, peer, "SHA3-256", "another padding, so it cannot take Keccak's place")
+    return _row(len(data), ours, peer, "SHA3-256", "another padding, so it cannot take Keccak's place")
 
 
-def time_parity(session: Session, *, name: str) -> Row:
+def time_parity(session: Session) -> Figure:
     """Compute the parity of the largest message in one go."""
     k, m = _SHAPES[-1]
     data = _random_shards(k)
-    return _in_ms(name, best_of(lambda: leopard.encode(data, m), session.budget_s))
+    return _in_ms(best_of(lambda: leopard.encode(data, m), session.budget_s))
 
 
-def time_segmentation(session: Session, *, name: str) -> Row:
+def time_segmentation(session: Session) -> Figure:
     """Do all that is done to such a message before SDS: Keccak, parity, and encoded segments."""
     size_bytes = _SHAPES[-1][0] * _SHARD_BYTES
     config = SegmentationConfig(
@@ -98,7 +96,7 @@ def time_segmentation(session: Session, *, name: str) -> Row:
     )
     segmenter = Segmenter(config, LIP_243)
     payload = os.urandom(size_bytes)
-    return _in_ms(name, best_of(lambda: segmenter.split(payload), session.budget_s))
+    return _in_ms(best_of(lambda: segmenter.split(payload), session.budget_s))
 
 
 def _random_shards(count: int) -> list[bytes]:
@@ -107,43 +105,25 @@ def _random_shards(count: int) -> list[bytes]:
 
 def _beside_zfec(
     session: Session,
-    name: str,
     k: int,
     ours: Callable[[], object],
     peer: Callable[[], Callable[[], object]],
-) -> Row:
+) -> Figure:
     size_bytes = k * _SHARD_BYTES
     try:
         calls = [ours, peer()]
     except ImportError:
-        return _row(name, size_bytes, best_of(ours, session.budget_s), None, "zfec", "zfec is not installed")
+        return _row(size_bytes, best_of(ours, session.budget_s), None, "zfec", "zfec is not installed")
     our_time, peer_time = best_of_each(calls, session.budget_s)
-    return _row(name, size_bytes, our_time, peer_time, "zfec", "")
+    return _row(size_bytes, our_time, peer_time, "zfec", "")
 
 
-def _row(name: str, size_bytes: int, ours: float, peer: float | None, peer_name: str, remark: str) -> Row:
+def _row(size_bytes: int, ours: float, peer: float | None, peer_name: str, remark: str) -> Figure:
     """Return speeds from the times that both took."""
     megabytes = size_bytes / 1e6
-    figure = Figure(
-        name=name,
-        ours=megabytes / ours,
-        peer=None if peer is None else megabytes / peer,
-        peer_name=peer_name,
-        unit="MB/s",
-    )
-    return Row(figure=figure, remark=remark)
+    theirs = None if peer is None else megabytes / peer
+    return Figure(ours=megabytes / ours, unit="MB/s", peer=theirs, peer_name=peer_name, remark=remark)
 
 
-def _in_ms(name: str, seconds: float) -> Row:
-    return Row(figure=Figure(name=name, ours=seconds * 1e3, peer=None, peer_name="", unit="ms"))
-
-
-def run(*, quick: bool) -> list[Figure]:
-    """Measure every row of this file."""
-    session = Session(Path("out"), quick=quick)
-    return [benchmark.measure(session).figure for benchmark in benchmarks()]
-
-
-if __name__ == "__main__":
-    for row in run(quick="--quick" in sys.argv[1:]):
-        print(row)
+def _in_ms(seconds: float) -> Figure:
+    return Figure(ours=seconds * 1e3, unit="ms")

@@ -22,7 +22,7 @@ from benchmarks.child_process import Process
 from benchmarks.figures import Figure
 from benchmarks.installing import PeerUnavailableError
 from benchmarks.py_libp2p import NAME
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 _ROOT = Path(__file__).parents[1]
 _PEERS = Path(__file__).parent / "peers"
@@ -68,10 +68,10 @@ class _Turn:
 
 
 def _benchmark(name: str, work: _Work) -> Benchmark:
-    return Benchmark(name=name, measure=partial(_measure, name, work=work))
+    return Benchmark(name=name, measure=partial(_measure, work=work))
 
 
-def _measure(name: str, session: Session, *, work: _Work) -> Row:
+def _measure(session: Session, *, work: _Work) -> Figure:
     turns = 1 if session.quick else 3
     seconds = session.budget_s / turns
     ours = [sys.executable, "-m", f"benchmarks.libp2p_{work.kind}"]
@@ -83,26 +83,26 @@ def _measure(name: str, session: Session, *, work: _Work) -> Row:
             peer = [str(session.py_libp2p()), "-W", "ignore", str(_PEERS / _SCRIPTS[work.kind])]
         except PeerUnavailableError as error:
             own = [_turn(ours, work, server, seconds) for _ in range(turns)]
-            return _row(name, work, own, others, str(error))
+            return _row(work, own, others, str(error))
         other = servers.enter_context(_server(peer, work))
         for _ in range(turns):
             own.append(_turn(ours, work, server, seconds))
             with suppress(_NothingMeasuredError):  # not every turn of the peer gets to its end
                 others.append(_turn(peer, work, other, seconds))
     failed = turns - len(others)
-    return _row(name, work, own, others, f"{failed} of {turns} turns of {NAME} came to no end" if failed else "")
+    return _row(work, own, others, f"{failed} of {turns} turns of {NAME} came to no end" if failed else "")
 
 
 _SCRIPTS = {"streams": "py_libp2p.py", "relay": "py_libp2p_relay.py"}
 
 
-def _row(name: str, work: _Work, ours: list[_Turn], peer: list[_Turn], reason: str) -> Row:
+def _row(work: _Work, ours: list[_Turn], peer: list[_Turn], reason: str) -> Figure:
     cpu = f"CPU {_of(ours, 'cpu_ms'):.2f} ms for each"
     if peer:
         cpu = f"{cpu}, {NAME} {_of(peer, 'cpu_ms'):.2f} ms"
     theirs = _of(peer, "value") if peer else None
-    figure = Figure(name=name, ours=_of(ours, "value"), peer=theirs, peer_name=NAME, unit=work.unit)
-    return Row(figure=figure, remark=f"{cpu}; {reason}" if reason else cpu)
+    remark = f"{cpu}; {reason}" if reason else cpu
+    return Figure(ours=_of(ours, "value"), unit=work.unit, peer=theirs, peer_name=NAME, remark=remark)
 
 
 def _of(turns: list[_Turn], field: str) -> float:

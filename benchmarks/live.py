@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.child_process import workload
 from benchmarks.figures import Figure
 from benchmarks.js_waku import JsWaku, PeerUnavailableError
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 _ROOT = Path(__file__).parents[1]
 _KIB = 1_024
@@ -32,47 +32,44 @@ _FASTER = 20
 
 def benchmarks() -> list[Benchmark]:
     """Return the rows of this file."""
-    return [
-        _benchmark("live: send to receive, 1 KiB, in memory, p50", partial(_latency, durable=False)),
-        _benchmark("live: send to receive, 1 KiB, SQLite, p50", partial(_latency, durable=True)),
-        _benchmark("live: sustained 1 KiB, history 2", partial(_throughput, history=2)),
-        _benchmark("live: sustained 1 KiB, history 200", partial(_throughput, history=200)),
-        _benchmark("live: sustained 1 KiB, history 2, SQLite", partial(_throughput, history=2, durable=True)),
-        _benchmark("live: one send after another, 1 KiB, SQLite", _one_after_another),
-        _benchmark("live: CPU for a message, 1 KiB, history 2", partial(_cpu, history=2)),
-        _benchmark("live: CPU for a message, 1 KiB, history 200", partial(_cpu, history=200)),
-        _benchmark("live: 100 messages of 1 KiB, 30 % loss, 20 times as fast", _lossy),
-        _benchmark("live: 1 MiB end to end, no loss, p50", partial(_transfer, loss=0.0)),
-        _benchmark("live: 1 MiB end to end, 30 % loss, 20 times as fast, p50", partial(_transfer, loss=0.3)),
-        _benchmark("live: start with 100,000 messages of history", _restart),
+    measures: list[tuple[str, Callable[[Session], Figure]]] = [
+        ("live: send to receive, 1 KiB, in memory, p50", partial(_latency, durable=False)),
+        ("live: send to receive, 1 KiB, SQLite, p50", partial(_latency, durable=True)),
+        ("live: sustained 1 KiB, history 2", partial(_throughput, history=2)),
+        ("live: sustained 1 KiB, history 200", partial(_throughput, history=200)),
+        ("live: sustained 1 KiB, history 2, SQLite", partial(_throughput, history=2, durable=True)),
+        ("live: one send after another, 1 KiB, SQLite", _one_after_another),
+        ("live: CPU for a message, 1 KiB, history 2", partial(_cpu, history=2)),
+        ("live: CPU for a message, 1 KiB, history 200", partial(_cpu, history=200)),
+        ("live: 100 messages of 1 KiB, 30 % loss, 20 times as fast", _lossy),
+        ("live: 1 MiB end to end, no loss, p50", partial(_transfer, loss=0.0)),
+        ("live: 1 MiB end to end, 30 % loss, 20 times as fast, p50", partial(_transfer, loss=0.3)),
+        ("live: start with 100,000 messages of history", _restart),
     ]
+    return [Benchmark(name=name, measure=measure) for name, measure in measures]
 
 
-def _benchmark(name: str, measure: Callable[[str, Session], Row]) -> Benchmark:
-    return Benchmark(name=name, measure=partial(measure, name))
-
-
-def _latency(name: str, session: Session, *, durable: bool) -> Row:
+def _latency(session: Session, *, durable: bool) -> Figure:
     sizes: dict[str, Any] = {"messages": 200 if session.quick else 1_000, "warming": 100, "payload_bytes": _KIB}
     ours = _measured("latency", **sizes, history=2, durable=_folder() if durable else "")
     if durable:
         until_durable = median(ours["durable_ms"])
         remark = f"send returns, on disk, after {until_durable:.2f} ms; js-waku keeps nothing on disk"
-        return _row(name, median(ours["times_ms"]), None, "ms", remark)
+        return _row(median(ours["times_ms"]), None, "ms", remark)
     slowest = sorted(ours["times_ms"])[len(ours["times_ms"]) * 99 // 100]
     peer, remark = _asked(session, "latency", **sizes, history=2)
     theirs = None if peer is None else median(peer["times_ms"])
-    return _row(name, median(ours["times_ms"]), theirs, "ms", remark or f"ours p99 {slowest:.2f} ms")
+    return _row(median(ours["times_ms"]), theirs, "ms", remark or f"ours p99 {slowest:.2f} ms")
 
 
-def _throughput(name: str, session: Session, *, history: int, durable: bool = False) -> Row:
+def _throughput(session: Session, *, history: int, durable: bool = False) -> Figure:
     ours, peer, remark = _sustained(session, history=history, durable=durable)
-    return _row(name, ours["rate"], None if peer is None else peer["rate"], "messages/s", remark)
+    return _row(ours["rate"], None if peer is None else peer["rate"], "messages/s", remark)
 
 
-def _cpu(name: str, session: Session, *, history: int) -> Row:
+def _cpu(session: Session, *, history: int) -> Figure:
     ours, peer, remark = _sustained(session, history=history, durable=False)
-    return _row(name, ours["cpu_ms"], None if peer is None else peer["cpu_ms"], "ms", remark)
+    return _row(ours["cpu_ms"], None if peer is None else peer["cpu_ms"], "ms", remark)
 
 
 def _sustained(session: Session, *, history: int, durable: bool) -> tuple[Any, Any, str]:
@@ -84,7 +81,7 @@ def _sustained(session: Session, *, history: int, durable: bool) -> tuple[Any, A
     return ours, peer, remark
 
 
-def _one_after_another(name: str, session: Session) -> Row:
+def _one_after_another(session: Session) -> Figure:
     """Compare sends that each wait for the disk with what the disk allows, each in turn, three times."""
     sizes: dict[str, Any] = {"messages": 200 if session.quick else 1_000, "payload_bytes": _KIB, "durable": _folder()}
     rates, bare, awaited = [], [], []
@@ -93,9 +90,8 @@ def _one_after_another(name: str, session: Session) -> Row:
         committed = _measured("commit", **sizes)
         bare.append(_rate(committed["times_ms"]))
         awaited.append(_rate(committed["awaited_ms"]))
-    figure = Figure(name=name, ours=median(rates), peer=median(bare), peer_name="bare SQLite", unit="messages/s")
     remark = f"rows of the same size, each with an fsync of its own; {median(awaited):,.0f} if a thread commits them"
-    return Row(figure=figure, remark=remark)
+    return Figure(ours=median(rates), unit="messages/s", peer=median(bare), peer_name="bare SQLite", remark=remark)
 
 
 def _rate(times_ms: list[float]) -> float:
@@ -103,7 +99,7 @@ def _rate(times_ms: list[float]) -> float:
     return len(times_ms) * 1e3 / sum(times_ms)
 
 
-def _lossy(name: str, session: Session) -> Row:
+def _lossy(session: Session) -> Figure:
     sizes: dict[str, Any] = {
         "messages": 100,
         "payload_bytes": _KIB,
@@ -116,14 +112,14 @@ def _lossy(name: str, session: Session) -> Row:
     ours = _measured("lossy", **sizes)
     peer, remark = _asked(session, "lossy", **sizes)
     if peer is None:
-        return _row(name, ours["seconds"], None, "s", remark)
+        return _row(ours["seconds"], None, "s", remark)
     if peer["received"] < sizes["messages"]:
         remark = f"{peer['received']} of {sizes['messages']} after {_LIMIT_S} s, {peer['repeated']} of them again"
-        return _row(name, ours["seconds"], None, "s", remark)
-    return _row(name, ours["seconds"], peer["seconds"], "s", f"{peer['repeated']} handed over again, ours none")
+        return _row(ours["seconds"], None, "s", remark)
+    return _row(ours["seconds"], peer["seconds"], "s", f"{peer['repeated']} handed over again, ours none")
 
 
-def _transfer(name: str, session: Session, *, loss: float) -> Row:
+def _transfer(session: Session, *, loss: float) -> Figure:
     ours = _measured(
         "transfer",
         messages=5 if session.quick else 20,
@@ -135,10 +131,10 @@ def _transfer(name: str, session: Session, *, loss: float) -> Row:
     )
     sent = ours["sent_bytes"] / _MIB
     remark = f"{sent:.2f} MiB sent for each; js-waku does not segment and refuses more than 150 KiB"
-    return _row(name, median(ours["times_ms"]), None, "ms", remark)
+    return _row(median(ours["times_ms"]), None, "ms", remark)
 
 
-def _restart(name: str, session: Session) -> Row:
+def _restart(session: Session) -> Figure:
     messages = 10_000 if session.quick else 100_000
     with tempfile.TemporaryDirectory() as folder:
         filled = _measured("fill", messages=messages, payload_bytes=_KIB, durable=folder)
@@ -146,12 +142,11 @@ def _restart(name: str, session: Session) -> Row:
     size = filled["store_bytes"] / _MIB
     count = f"only {messages:,} with --quick; " if session.quick else ""
     remark = f"{count}{size:.0f} MiB of store, first message sent after {ours['sent_ms']:.0f} ms; js-waku forgets"
-    return _row(name, ours["started_ms"], None, "ms", remark)
+    return _row(ours["started_ms"], None, "ms", remark)
 
 
-def _row(name: str, ours: float, peer: float | None, unit: str, remark: str) -> Row:
-    figure = Figure(name=name, ours=ours, peer=peer, peer_name=JsWaku.name, unit=unit)
-    return Row(figure=figure, remark=remark)
+def _row(ours: float, peer: float | None, unit: str, remark: str) -> Figure:
+    return Figure(ours=ours, unit=unit, peer=peer, peer_name=JsWaku.name, remark=remark)
 
 
 def _asked(session: Session, workload: str, **parameters: object) -> tuple[Any, str]:

@@ -11,14 +11,13 @@ import gc
 import os
 import subprocess
 import sys
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.js_waku import JsWaku, PeerUnavailableError
 from benchmarks.sds import CHANNEL, PAYLOAD_BYTES, START_MS, exchange, new_pair
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
@@ -39,19 +38,19 @@ def benchmarks() -> list[Benchmark]:
     received = f"SDS memory per message delivered, {_RECEIVED:,} in the history"
     exchanged = f"SDS memory per message exchanged, {_EXCHANGED:,} messages, history {_HISTORY}, bytes"
     return [
-        Benchmark(name=received, measure=partial(measure_received, name=received)),
-        Benchmark(name=exchanged, measure=partial(compare_exchanged, name=exchanged)),
+        Benchmark(name=received, measure=measure_received),
+        Benchmark(name=exchanged, measure=compare_exchanged),
     ]
 
 
-def measure_received(session: Session, *, name: str) -> Row:  # noqa: ARG001 - every measure is called alike
+def measure_received(session: Session) -> Figure:  # noqa: ARG001 - every measure is called alike
     """Measure a receiver that delivers a million messages."""
     growth = _growth_of("received", _RECEIVED)
-    figure = Figure(name=name, ours=growth / _RECEIVED, peer=None, peer_name=JsWaku.name, unit="bytes")
-    return Row(figure=figure, remark="a million messages would take it weeks")
+    remark = "a million messages would take it weeks"
+    return Figure(ours=growth / _RECEIVED, unit="bytes", peer_name=JsWaku.name, remark=remark)
 
 
-def compare_exchanged(session: Session, *, name: str) -> Row:
+def compare_exchanged(session: Session) -> Figure:
     """Measure sender and receiver together, both implementations, at a number that the peer can reach."""
     ours = _growth_of("exchanged", _EXCHANGED) / _EXCHANGED
     peer, remark = None, ""
@@ -60,7 +59,7 @@ def compare_exchanged(session: Session, *, name: str) -> Row:
         peer = answer["resident_growth"] / _EXCHANGED
     except PeerUnavailableError as error:
         remark = str(error)
-    return Row(figure=Figure(name=name, ours=ours, peer=peer, peer_name=JsWaku.name, unit="bytes"), remark=remark)
+    return Figure(ours=ours, unit="bytes", peer=peer, peer_name=JsWaku.name, remark=remark)
 
 
 def receive(messages: int) -> int:

@@ -1,11 +1,11 @@
-"""Pages of a service node's archive as it grows, from ten thousand messages to a million, and how fast it is written.
+"""The time of a page of a service node's archive with ten thousand messages to a million, and the rate of writing.
 
-    python -m benchmarks.node_store --sizes 10000,100000,1000000
-    python -m benchmarks.node_store --archive postgresql://user@127.0.0.1/bench
+    python -m benchmarks.node_store --sizes 10000 100000 1000000
+    python -m benchmarks.node_store --sizes 300000 --archive postgresql://user@127.0.0.1/bench
 
-Every query goes through `NodeArchive.page`, as those of peers do. The messages of the last day, 200 bytes of payload
-each, are seeded: every fifth has one popular content topic, fifty in all have a rare one, the rest is spread over a
-thousand. A database that is given has to be empty, and keeps what was put into it.
+Every query goes through `NodeArchive.page`, as those of peers do. The messages are of the last day, seeded, with 200
+bytes of payload. Every fifth is in one popular content topic, fifty are in a rare one, and the rest is spread over a
+thousand. The database must be empty, and keeps the messages.
 """
 
 from __future__ import annotations
@@ -14,24 +14,16 @@ import argparse
 import asyncio
 import os
 import random
-import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-from benchmarks.figures import Figure
-from benchmarks.session import Benchmark, Row, Session
 
 from fairway.errors import StorageError
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.service.archives import NodeArchive, Retention
 from fairway.service.open_archive import open_archive
-from fairway.storage.archive import PageQuery
-from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 
 SHARD = "/waku/2/rs/1/0"
@@ -41,6 +33,7 @@ PAYLOAD_BYTES = 200
 DAY_NS = 86_400_000_000_000
 SEED = 20_261_121
 _MAX_WAITING = 20_000
+_SIZES = [10_000, 100_000, 1_000_000]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,82 +135,39 @@ async def scan_ms(archive: NodeArchive) -> float:
     return (time.perf_counter() - started_s) * 1e3
 
 
-async def measure(address: str, count: int, pages: int) -> list[Figure]:
-    """Fill an archive, and return its figures."""
+async def measure(address: str, count: int, pages: int) -> dict[str, str]:
+    """Fill an archive, and return its figures by the name of the row."""
     archive = await open_archive(address, Retention(max_age_s=None))
     try:
         filled, per_second = await fill(archive, count)
-        figures = [_figure(f"{count:,}: written", per_second, "msg/s")]
+        figures = {}
         for name, ask in kinds(filled).items():
             spent = await latencies_ms(archive, ask, pages)
-            figures.append(_figure(f"{count:,}: {name}, p50", statistics.median(spent), "ms"))
-            figures.append(_figure(f"{count:,}: {name}, p99", spent[min(len(spent) - 1, len(spent) * 99 // 100)], "ms"))
-        figures.append(_figure(f"{count:,}: 1,000 topics without messages", await scan_ms(archive), "ms"))
+            figures[name] = f"{statistics.median(spent):.2f} / {spent[len(spent) * 99 // 100]:.2f}"
+        figures["1,000 topics without messages, once"] = f"{await scan_ms(archive):,.1f}"
+        figures["messages written a second"] = f"{per_second:,.0f}"
     finally:
         await archive.close()
     return figures
 
 
-def benchmarks() -> list[Benchmark]:
-    """Return the row of this file in the table of all; the other sizes and queries are for `main`."""
-    return [Benchmark(name="network: store, pages of 100 messages", measure=_pages)]
-
-
-def _pages(session: Session) -> Row:
-    count, pages = (10_000, 20) if session.quick else (100_000, 100)
-    with tempfile.TemporaryDirectory(prefix="fairway-bench-") as folder:
-        figures = asyncio.run(measure(f"sqlite:{Path(folder, 'archive.db')}", count, pages))
-    medians = {figure.name: figure.ours for figure in figures if figure.name.endswith(", p50")}
-    slowest = max(medians, key=lambda name: medians[name])
-    rate = 1e3 / statistics.median(medians.values())
-    remark = f"of {count:,} archived; the slowest kind of {len(medians)} is {slowest} {medians[slowest]:.2f} ms"
-    return Row(figure=_figure("network: store, pages of 100 messages", rate, "pages/s"), remark=remark)
-
-
-def without_index(path: Path, pages: int) -> float:
-    """Return the median in milliseconds of a page of the rare topic in a file as nwaku leaves it."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP INDEX i_fairway_topics")
-    spent = []
-    with NwakuArchive(path, read_only=True) as archive:
-        for _ in range(pages):
-            started_s = time.perf_counter()
-            archive.page(PageQuery(content_topics=(RARE,), pubsub_topic=SHARD, rows=101))
-            spent.append((time.perf_counter() - started_s) * 1e3)
-    return statistics.median(spent)
-
-
-def _figure(name: str, value: float, unit: str) -> Figure:
-    return Figure(name=name, ours=value, peer=None, peer_name="", unit=unit)
-
-
-def table(columns: Sequence[list[Figure]]) -> str:
-    """Return a table in Markdown with a column for each size."""
-    lines = []
-    for row in zip(*columns, strict=True):
-        name = row[0].name.partition(": ")[2]
-        lines.append(f"| {name} | {row[0].unit} | " + " | ".join(f"{figure.ours:,.2f}" for figure in row) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
-    """Measure every size and print the table."""
+    """Measure every size, and print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="10000,100000,1000000", help="numbers of messages")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="numbers of messages"
+    )
     parser.add_argument("--pages", type=int, default=300, help="pages of each kind")
     parser.add_argument("--archive", help="an empty PostgreSQL database, for one size; without it SQLite files")
-    arguments = parser.parse_args()
-    columns = []
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fairway-bench-") as folder:
-        for count in map(int, arguments.sizes.split(",")):
-            path = Path(folder, f"{count}.db")
-            columns.append(asyncio.run(measure(arguments.archive or f"sqlite:{path}", count, arguments.pages)))
-            for figure in columns[-1]:
-                print(figure, flush=True)
-            if not arguments.archive:
-                print(f"  rare topic without the index by topics: {without_index(path, 3):.1f} ms, p50")
-                path.unlink()
-    print(table(columns))
+        columns = [
+            asyncio.run(measure(given.archive or f"sqlite:{folder}/{count}.db", count, given.pages))
+            for count in given.sizes
+        ]
+    print(f"| page of, p50 / p99 in ms | {' | '.join(f'{count:,}' for count in given.sizes)} |")
+    for name in columns[0]:
+        print(f"| {name} | {' | '.join(column[name] for column in columns)} |")
     print(f"load {os.getloadavg()[0]:.1f}")
 
 

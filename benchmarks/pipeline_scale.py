@@ -1,10 +1,8 @@
-"""The pipeline on Spark from end to end and stage by stage, beside one plain Python process and DuckDB.
+"""The pipeline on Spark, stage by stage, beside one plain Python process.
 
-``python -m benchmarks.pipeline_scale`` measures 100,000 messages of about 500 bytes, ``--full`` also 1,000,000; see
-``--help`` for other sizes, shapes and sides. Archives are generated ones (`fairway.pipeline.generator`), as Parquet.
-Each side has a process of its own, so that neither inherits the other's heap, and CPU-seconds and memory are those of
-everything that it started. ``--earlier FOLDER`` measures the pipeline of another checkout of fairway as well, with that
-checkout's own code. Rows of the tables are compared: who is quick must be right first. One run each, no error bars.
+``python -m benchmarks.pipeline_scale`` measures 100,000 messages of about 500 bytes; ``--help`` has other sizes, shapes
+and sides. The archives are generated (`fairway.pipeline.generator`) as Parquet. Each side runs in a process of its own.
+CPU-seconds and memory include its child processes. Both sides must make tables with equal numbers of rows.
 """
 
 from __future__ import annotations
@@ -12,15 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +27,7 @@ from fairway.pipeline.generator import GeneratorPlan
 from fairway.pipeline.generator.plan import layout_of
 
 _CHECKOUT = Path(__file__).parents[1]
-_SIZES = (100_000,)
-_FULL_SIZES = (100_000, 1_000_000)
+_MESSAGES = 100_000
 _MESSAGES_PER_CHANNEL = 1_000
 SHAPES = {
     "skewed": GeneratorPlan(largest_share=0.6),
@@ -43,9 +37,7 @@ SHAPES = {
     "large": GeneratorPlan(long_share=0.23, segment_size_bytes=32_768),
 }
 """By name: archives without their size."""
-_DEFAULT_SIDES = ("spark", "plain", "duckdb", "decoding", "plain-decoding")
-_EARLIER = "earlier"
-"""The side that is the pipeline on Spark of another checkout."""
+_DEFAULT_SIDES = ("spark", "plain")
 _LEAST_SECONDS = 0.001
 _TABLES_OF_BOTH = (
     "waku_messages",
@@ -64,18 +56,13 @@ _TABLES_OF_BOTH = (
 )
 
 
-def measured_apart(
-    side: str, archive: Path, out: Path, settings: Sequence[str] = (), checkout: Path = _CHECKOUT
-) -> dict[str, Any]:
-    """Return what a side of a checkout measured in a process of its own, with the most memory that it held."""
+def _measured_apart(side: str, archive: Path, out: Path, settings: Sequence[str]) -> dict[str, Any]:
+    """Measure a side in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.pipeline_scale", "--side", side, str(archive), str(out)]
     for setting in settings:
         command += ["--set", setting]
-    own = [str(checkout / "src"), str(checkout)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*own, *filter(None, sys.path)])}
-    shutil.rmtree(out, ignore_errors=True)  # a run would go on with what an earlier one left
     began_s = time.perf_counter()
-    ended = subprocess.run(command, cwd=checkout, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    ended = subprocess.run(command, cwd=_CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode:
         raise SystemExit(f"{side} ended with exit code {ended.returncode}")
     told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
@@ -99,27 +86,13 @@ def _measure_here(side: str, archive: Path, out: Path, settings: Sequence[str]) 
     }
 
 
-def measure(
-    plan: GeneratorPlan,
-    sides: Sequence[str],
-    *,
-    settings: Sequence[str] = (),
-    kept: Path | None = None,
-    earlier: Path | None = None,
-) -> dict[str, Any]:
-    """Measure some sides over one archive; with ``kept`` the archive and all tables stay there.
-
-    ``earlier`` is a checkout whose pipeline is measured as well.
-    """
-    with ExitStack() as stack:
-        folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairway-bench-")))
+def measure(plan: GeneratorPlan, sides: Sequence[str], settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure sides over one archive."""
+    with tempfile.TemporaryDirectory(prefix="fairway-bench-") as name:
+        folder = Path(name)
         archive = folder / "archive"
-        if not archive.is_dir():
-            generate_archive(plan, archive)
-        wanted = [side for side in sides if side != "duckdb" or find_spec("duckdb") is not None]
-        measured = {side: measured_apart(side, archive, folder / side, settings) for side in wanted}
-        if earlier is not None:
-            measured[_EARLIER] = measured_apart("spark", archive, folder / _EARLIER, settings, earlier)
+        generate_archive(plan, archive)
+        measured = {side: _measured_apart(side, archive, folder / side, settings) for side in sides}
         return {
             "messages": plan.messages,
             "rows": ds.dataset(archive).count_rows(),
@@ -132,13 +105,13 @@ def measure(
 
 
 def disagreements(sides: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the tables of which Spark's side has not as many rows as another side."""
+    """Return a line for each table that has another number of rows on another side than on Spark's."""
     if "spark" not in sides:
         return []
     spark = sides["spark"]["rows"]
     return [
         f"{name}: Spark has {spark[name]:,} rows, {other} {sides[other]['rows'][name]:,}"
-        for other in ("plain", "cluster", "standalone", _EARLIER)
+        for other in ("plain", "cluster")
         if other in sides
         for name in _TABLES_OF_BOTH
         if spark[name] != sides[other]["rows"][name]
@@ -179,14 +152,11 @@ def main() -> None:
         print(json.dumps(_measure_here(side, Path(archive), Path(out), chosen.set)))
         return
     results = []
-    for size in chosen.messages or (_FULL_SIZES if chosen.full else _SIZES):
-        for shape in chosen.shapes:
-            plan = replace(SHAPES[shape], messages=size, channels=max(1, size // _MESSAGES_PER_CHANNEL))
-            kept = None if chosen.keep is None else chosen.keep / f"{shape}-{size}"
-            results.append(
-                {"shape": shape} | measure(plan, chosen.sides, settings=chosen.set, kept=kept, earlier=chosen.earlier)
-            )
-            print_table(results[-1])
+    for shape in chosen.shapes:
+        size = chosen.messages
+        plan = replace(SHAPES[shape], messages=size, channels=max(1, size // _MESSAGES_PER_CHANNEL))
+        results.append({"shape": shape} | measure(plan, chosen.sides, chosen.set))
+        print_table(results[-1])
     machine = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1), "python": sys.version.split()[0]}
     print(f"\n{machine['cores']} cores, load {machine['load']}, Python {machine['python']}, one run each")
     if chosen.json:
@@ -197,15 +167,10 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--messages", type=int, nargs="*", help="about how many; default 100,000")
-    parser.add_argument("--full", action="store_true", help="also 1,000,000")
+    parser.add_argument("--messages", type=int, default=_MESSAGES, help="about how many; default 100,000")
     parser.add_argument("--shapes", nargs="*", choices=list(SHAPES), default=["skewed"])
     parser.add_argument("--sides", nargs="*", choices=list(SIDES), default=_DEFAULT_SIDES)
-    parser.add_argument("--earlier", type=Path, metavar="FOLDER", help="a checkout of fairway to measure as well")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
-    parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="leave archives and tables there, and use them again"
-    )
     parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     parser.add_argument("--side", nargs=3, metavar=("SIDE", "ARCHIVE", "OUT"), help=argparse.SUPPRESS)
     return parser

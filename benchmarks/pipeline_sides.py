@@ -1,7 +1,7 @@
-"""What is measured of the pipeline: Spark's side, a plain Python process, DuckDB, each with its stages.
+"""The measured sides of the pipeline: Spark, and one plain Python process.
 
-A side is a function of an archive (a folder of Parquet), a folder to write into, and a stopwatch; it runs in a process
-of its own (`benchmarks.pipeline_scale`) and returns the rows of the tables that it made.
+A side is a function of an archive (a folder of Parquet), a folder to write into, and a stopwatch. It runs in a process
+of its own (`benchmarks.pipeline_scale`), and returns the number of rows of each table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from benchmarks.pipeline_plain import PlainPipeline
-from benchmarks.pipeline_sql import run_sql
 from benchmarks.process_tree import ProcessTree
-from benchmarks.standalone_cluster import standalone_cluster
 from pyspark.sql import SparkSession
 
 from fairway.pipeline import machine
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session, embedded_settings
-from fairway.pipeline.sources.open_source import open_source
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, EXACT_TIME, TIME
-from fairway.pipeline.stages.decoded import decoded, decoding_mapper
 
 _ROW_GROUP = 20_000
-_BATCH_ROWS = 1_000
 _EXECUTORS = 2
 _LEAST_EXECUTOR_MIB = 512
 
@@ -73,10 +66,7 @@ Side = Callable[[Path, Path, Stopwatch, dict[str, str]], Rows]
 
 
 def generate_archive(plan: GeneratorPlan, folder: Path) -> int:
-    """Write an archive with all cores, a file for each, and return its rows.
-
-    Its column ``timestamp`` is the time in nanoseconds once more: so earlier checkouts of fairway read the archive too.
-    """
+    """Write an archive with all cores, one file for each, and return its number of rows."""
     folder.mkdir(parents=True)
     count = machine.cores()
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
@@ -86,18 +76,13 @@ def generate_archive(plan: GeneratorPlan, folder: Path) -> int:
 def _write_stripe(plan: GeneratorPlan, folder: Path, count: int, stripe: int) -> int:
     batches = rows_mapper(plan, count)(iter([pa.RecordBatch.from_pydict({"id": [stripe]})]))
     writer, rows = None, 0
-    for table in _gathered(map(_for_earlier_checkouts, batches)):
+    for table in _gathered(batches):
         writer = writer or pq.ParquetWriter(folder / f"part-{stripe}.parquet", table.schema, compression="zstd")
         writer.write_table(table)
         rows += table.num_rows
     if writer is not None:
         writer.close()
     return rows
-
-
-def _for_earlier_checkouts(messages: pa.RecordBatch) -> pa.RecordBatch:
-    exact = messages.select(ARROW_SCHEMA.names)
-    return exact.append_column(TIME, exact.column(EXACT_TIME))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -115,7 +100,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def measure_spark(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
     """Run the whole pipeline in the session that ``fairway pipeline run`` would start."""
     source = f"store=parquet:{archive}"
-    session = _started(watch, settings, little_java=True)
+    session = _started(watch, settings)
 
     def noted(progress: Any) -> None:
         if progress.results is not None:
@@ -136,7 +121,7 @@ def measure_grown(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
     shutil.rmtree(source, ignore_errors=True)
     newest = _without_newest(archive, source)
     watch.lap("splitting")
-    session = _started(watch, settings, little_java=True)
+    session = _started(watch, settings)
     run([f"store=parquet:{source}"], out, spark=session)
     watch.lap("whole")
     session.stop()
@@ -177,17 +162,6 @@ def measure_cluster(archive: Path, out: Path, watch: Stopwatch, settings: dict[s
     return measure_spark(archive, out, watch, own | _cluster_settings() | settings)
 
 
-def measure_standalone(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
-    """Run it on a standalone cluster: a master and two workers, each with an executor."""
-    daemons = out.with_name(f"{out.name}-daemons")
-    memory_mib = _executor_memory_mib()
-    with standalone_cluster(daemons, workers=_EXECUTORS, cores=_executor_cores(), memory_mib=memory_mib) as address:
-        watch.lap("start of the cluster")
-        rows = measure_spark(archive, out, watch, {"spark.master": address} | _cluster_settings() | settings)
-    watch.lap("end of the cluster")
-    return rows
-
-
 def _executor_cores() -> int:
     return max(1, machine.cores() // _EXECUTORS)
 
@@ -216,39 +190,8 @@ def measure_plain(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
     return pipeline.rows
 
 
-def measure_duckdb(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:  # noqa: ARG001 - a side
-    """Make the tables that are SQL from what Spark decoded, which is in the folder beside."""
-    out.mkdir()
-    duckdb = import_module("duckdb")
-    rows = {}
-    for name, count in run_sql(duckdb, archive, out.parent / "spark" / "tables" / "sds_messages", out):
-        watch.lap(name)
-        rows[name] = count
-    return rows
-
-
-def measure_decoding(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:  # noqa: ARG001 - a side
-    """Read and decode in Spark, writing nothing: the whole archive twice, of which the second time is warm."""
-    session = _started(watch, settings, little_java=False)
-    for name in ("decoding, cold", "decoding, warm"):
-        messages = open_source(session, f"parquet:{archive}", label="store")
-        decoded(messages).write.format("noop").mode("overwrite").save()
-        watch.lap(name)
-    session.stop()
-    return {}
-
-
-def measure_plain_decoding(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:  # noqa: ARG001 - a side
-    """Do the same in this process."""
-    for name in ("decoding, cold", "decoding, warm"):
-        batches = ds.dataset(archive).to_batches(batch_size=_BATCH_ROWS)
-        rows = sum(batch.num_rows for batch in decoding_mapper()(batches))
-        watch.lap(name)
-    return {"decoded": rows}
-
-
-def _started(watch: Stopwatch, settings: dict[str, str], *, little_java: bool) -> SparkSession:
-    session = create_session("fairway benchmark", little_java=little_java, config=settings)
+def _started(watch: Stopwatch, settings: dict[str, str]) -> SparkSession:
+    session = create_session("fairway benchmark", little_java=True, config=settings)
     watch.lap("start of Spark")
     return session
 
@@ -257,10 +200,6 @@ SIDES: dict[str, Side] = {
     "spark": measure_spark,
     "grown": measure_grown,
     "cluster": measure_cluster,
-    "standalone": measure_standalone,
     "plain": measure_plain,
-    "duckdb": measure_duckdb,
-    "decoding": measure_decoding,
-    "plain-decoding": measure_plain_decoding,
 }
-"""By name: what can be measured."""
+"""The sides by name."""

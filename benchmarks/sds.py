@@ -15,7 +15,7 @@ from time import perf_counter
 
 from benchmarks.figures import Figure
 from benchmarks.js_waku import JsWaku, PeerUnavailableError
-from benchmarks.session import Benchmark, Row, Session
+from benchmarks.session import Benchmark, Session
 
 from fairway.options import SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
@@ -85,7 +85,7 @@ def exchange(alice: MessageChannel, bob: MessageChannel, numbers: range, *, wire
     return len(numbers) / elapsed
 
 
-def compare_exchange(session: Session, *, name: str, messages: int, history: int, wire: bool, peer: Peer) -> Row:
+def compare_exchange(session: Session, *, messages: int, history: int, wire: bool, peer: Peer) -> Figure:
     """Measure both in turn (ours, the peer's, ours, ...), each time from empty channels, and take the medians."""
     rounds = 3 if peer is Peer.QUICK else 1
     remark = peer.value if peer is Peer.LEFT_OUT or (peer is Peer.SLOW and session.quick) else ""
@@ -100,17 +100,11 @@ def compare_exchange(session: Session, *, name: str, messages: int, history: int
             except PeerUnavailableError as error:
                 remark = str(error)
     ours.append(exchange(*new_pair(history), range(messages), wire=wire))
-    figure = Figure(
-        name=name,
-        ours=median(ours),
-        peer=median(peers) if peers else None,
-        peer_name=JsWaku.name,
-        unit="messages/s",
-    )
-    return Row(figure=figure, remark=remark)
+    theirs = median(peers) if peers else None
+    return Figure(ours=median(ours), unit="messages/s", peer=theirs, peer_name=JsWaku.name, remark=remark)
 
 
-def compare_lengths(session: Session, *, name: str, cited: int) -> Row:
+def compare_lengths(session: Session, *, cited: int) -> Figure:
     """Compare channels with a million messages behind them to ones with a thousand, in turn, window by window."""
     windows = _WINDOWS // 2 if session.quick else _WINDOWS
     past = [
@@ -126,14 +120,8 @@ def compare_lengths(session: Session, *, name: str, cited: int) -> Row:
         numbers = range(window * _WINDOW, (window + 1) * _WINDOW)
         for pair, measured in zip(pairs, rates, strict=True):
             measured.append(exchange(*pair, numbers, wire=False))
-    figure = Figure(
-        name=name,
-        ours=median(rates[0]),
-        peer=median(rates[1]),
-        peer_name=f"fairway at {_SMALL_HISTORY:,}",
-        unit="messages/s",
-    )
-    return Row(figure=figure)
+    peer_name = f"fairway at {_SMALL_HISTORY:,}"
+    return Figure(ours=median(rates[0]), unit="messages/s", peer=median(rates[1]), peer_name=peer_name)
 
 
 def _give_past(channel: MessageChannel, past: list[HistoryRecord]) -> None:
@@ -145,10 +133,10 @@ def _give_past(channel: MessageChannel, past: list[HistoryRecord]) -> None:
 
 def _exchange_benchmark(*, messages: int, history: int, wire: bool, peer: Peer = Peer.QUICK) -> Benchmark:
     name = f"SDS exchange, {messages:,} messages, history {history}, {'bytes' if wire else 'objects'}"
-    measure = partial(compare_exchange, name=name, messages=messages, history=history, wire=wire, peer=peer)
+    measure = partial(compare_exchange, messages=messages, history=history, wire=wire, peer=peer)
     return Benchmark(name=name, measure=measure)
 
 
 def _lengths_benchmark(*, cited: int) -> Benchmark:
     name = f"SDS exchange, {_LARGE_HISTORY:,} messages behind it, history {cited}, objects"
-    return Benchmark(name=name, measure=partial(compare_lengths, name=name, cited=cited))
+    return Benchmark(name=name, measure=partial(compare_lengths, cited=cited))

@@ -1,7 +1,6 @@
-"""What the measurements of one run share: how much time each may take, and the peer that is measured beside them.
+"""The state of one run: the time for each measurement, and the installed peers.
 
 A `Benchmark` is one row of the table: its name, which the command's filter matches, and the function that measures it.
-A `Row` is what comes out: the figure, and in one remark why a peer's value is absent or what it stands for.
 """
 
 from __future__ import annotations
@@ -23,15 +22,6 @@ _Item = TypeVar("_Item")
 _SLICE_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One measured row of the table."""
-
-    figure: Figure
-    remark: str = ""
-    """Why the peer's value is absent, or in what it differs from ours."""
-
-
 class Session:
     """One run of some benchmarks."""
 
@@ -39,11 +29,11 @@ class Session:
         """Make a session that installs peers into ``build`` when the first one is asked for."""
         self.quick = quick
         self.budget_s = 0.3 if quick else 2.4
-        """Seconds for which each side of a figure that has no fixed size is measured."""
+        """Seconds for each side of a figure without a fixed size."""
         self.rounds = 1 if quick else 4
-        """Turns in which such figures are measured where sides cannot alternate call by call."""
+        """Turns of such figures if the sides cannot alternate call by call."""
         self.build = build
-        """Where peers are installed."""
+        """The folder for installed peers."""
         self._js_waku: dict[str, JsWaku | PeerUnavailableError] = {}
         self._py_libp2p: Path | PeerUnavailableError | None = None
 
@@ -88,11 +78,11 @@ class Benchmark:
     """A row that can be measured."""
 
     name: str
-    measure: Callable[[Session], Row]
+    measure: Callable[[Session], Figure]
 
 
 def best_rate(items: list[_Item], work: Callable[[_Item], object], budget_s: float) -> float:
-    """Return items per second in the best slice; a slice is long enough to hold the garbage collector's part.
+    """Return items per second in the best slice; a slice is long enough to include garbage collection.
 
     ``bestRate`` in ``peers/js_waku/bench.mjs`` does the same.
     """

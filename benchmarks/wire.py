@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.figures import Figure
 from benchmarks.js_waku import JsWaku, PeerUnavailableError
 from benchmarks.sds import CHANNEL, PAYLOAD_BYTES, START_MS
-from benchmarks.session import Benchmark, Row, Session, best_rate
+from benchmarks.session import Benchmark, Session, best_rate
 
 from fairway.options import SdsConfig
 from fairway.wire.bloom import BloomParameters
@@ -39,10 +39,10 @@ def benchmarks() -> list[Benchmark]:
     for label, payload_bytes in _PAYLOADS.items():
         for what, measure in (("encode", encode_waku), ("decode", decode_waku)):
             name = f"WakuMessage {what}, payload {label}"
-            rows.append(Benchmark(name=name, measure=partial(measure, name=name, payload_bytes=payload_bytes)))
+            rows.append(Benchmark(name=name, measure=partial(measure, payload_bytes=payload_bytes)))
     for label, payload_bytes in _PAYLOADS.items():
         name = f"Message hash, payload {label}"
-        rows.append(Benchmark(name=name, measure=partial(hash_waku, name=name, payload_bytes=payload_bytes)))
+        rows.append(Benchmark(name=name, measure=partial(hash_waku, payload_bytes=payload_bytes)))
     return rows
 
 
@@ -81,51 +81,50 @@ def waku_messages(payload_bytes: int) -> list[WakuMessage]:
     ]
 
 
-def encode_sds(session: Session, *, name: str, messages: int, history: int, stride: int) -> Row:
+def encode_sds(session: Session, *, messages: int, history: int, stride: int) -> Figure:
     """Encode SDS messages."""
     items = sds_messages(messages=messages, history=history, stride=stride)
     first = sha256(WAKU_SDS.encode(items[0])).hexdigest()
-    return _compare(session, name, items, WAKU_SDS.encode, first, "sds-encode", history=history, stride=stride)
+    return _compare(session, items, WAKU_SDS.encode, first, "sds-encode", history=history, stride=stride)
 
 
-def decode_sds(session: Session, *, name: str, messages: int, history: int, stride: int) -> Row:
+def decode_sds(session: Session, *, messages: int, history: int, stride: int) -> Figure:
     """Decode SDS messages."""
     items = [WAKU_SDS.encode(m) for m in sds_messages(messages=messages, history=history, stride=stride)]
     first = sha256(items[0]).hexdigest()
-    return _compare(session, name, items, WAKU_SDS.decode, first, "sds-decode", history=history, stride=stride)
+    return _compare(session, items, WAKU_SDS.decode, first, "sds-decode", history=history, stride=stride)
 
 
-def encode_waku(session: Session, *, name: str, payload_bytes: int) -> Row:
+def encode_waku(session: Session, *, payload_bytes: int) -> Figure:
     """Encode Waku messages."""
     items = waku_messages(payload_bytes)
     first = sha256(encode_waku_message(items[0])).hexdigest()
-    return _compare(session, name, items, encode_waku_message, first, "waku-encode", payload_bytes=payload_bytes)
+    return _compare(session, items, encode_waku_message, first, "waku-encode", payload_bytes=payload_bytes)
 
 
-def decode_waku(session: Session, *, name: str, payload_bytes: int) -> Row:
+def decode_waku(session: Session, *, payload_bytes: int) -> Figure:
     """Decode Waku messages."""
     items = [encode_waku_message(message) for message in waku_messages(payload_bytes)]
     first = sha256(items[0]).hexdigest()
-    return _compare(session, name, items, decode_waku_message, first, "waku-decode", payload_bytes=payload_bytes)
+    return _compare(session, items, decode_waku_message, first, "waku-decode", payload_bytes=payload_bytes)
 
 
-def hash_waku(session: Session, *, name: str, payload_bytes: int) -> Row:
+def hash_waku(session: Session, *, payload_bytes: int) -> Figure:
     """Hash Waku messages."""
     items = waku_messages(payload_bytes)
     work = partial(message_hash, _PUBSUB_TOPIC)
     first = work(items[0]).hex()
-    return _compare(session, name, items, work, first, "message-hash", payload_bytes=payload_bytes)
+    return _compare(session, items, work, first, "message-hash", payload_bytes=payload_bytes)
 
 
 def _compare(
     session: Session,
-    name: str,
     items: list[Any],
     work: Callable[[Any], object],
     fingerprint: str,
     workload: str,
     **parameters: int,
-) -> Row:
+) -> Figure:
     """Measure both in turn; the fingerprint of the first item shows that they do the same work on the same bytes."""
     ours: list[float] = []
     peers: list[float] = []
@@ -138,25 +137,19 @@ def _compare(
             answer = session.ask_js_waku(
                 workload, messages=len(items), budget_s=session.budget_s / session.rounds, **parameters
             )
-            assert answer["fingerprint"] == fingerprint, f"{name}: js-waku was given other messages"
+            assert answer["fingerprint"] == fingerprint, f"{workload}: js-waku was given other messages"
             peers.append(answer["rate"])
         except PeerUnavailableError as error:
             remark = str(error)
-    figure = Figure(
-        name=name,
-        ours=max(ours),
-        peer=max(peers, default=None),
-        peer_name=JsWaku.name,
-        unit="messages/s",
-    )
-    return Row(figure=figure, remark=remark)
+    peer = max(peers, default=None)
+    return Figure(ours=max(ours), unit="messages/s", peer=peer, peer_name=JsWaku.name, remark=remark)
 
 
 def _sds_benchmarks(label: str, *, messages: int, history: int, stride: int) -> list[Benchmark]:
     rows = []
     for what, function in (("encode", encode_sds), ("decode", decode_sds)):
         name = f"SDS {what}, {label}"
-        measure = partial(function, name=name, messages=messages, history=history, stride=stride)
+        measure = partial(function, messages=messages, history=history, stride=stride)
         rows.append(Benchmark(name=name, measure=measure))
     return rows
 

@@ -1,4 +1,4 @@
-"""Which tests run, how long hypothesis looks, what is drawn, and how the tests are shared out between processes."""
+"""The selection of tests, their random draws, and their distribution over processes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from fairway.wire.hashing import keccak256
 
-# Hypothesis draws constants of the modules that are loaded, and looks again whenever another one is. So what is loaded
-# when it is first needed must not be loaded amid a test, which would draw otherwise from then on.
+# Hypothesis draws constants of the loaded modules. A module that a test loads later would change its draws.
 keccak256(b"")
 
 GROUPS = {
@@ -27,31 +26,29 @@ GROUPS = {
     "js_folder": "interop",
     "py_libp2p_python": "interop",
     "rln_js_folder": "interop",
-    "links_run": "world of bad links",
-    "small_run": "small world",
 }
-"""By fixture, the group of tests that one process runs: what they share costs more to make twice than it gains."""
+"""By fixture, the group of tests that one process runs, because the fixture is expensive."""
 LONGEST = (
-    *("test_object_store_runs", "test_growing_sources", "test_known_costs", "test_benchmarks"),
+    *("test_object_store_runs", "test_growing_sources", "test_benchmarks"),
     *("test_against_worlds", "test_generated_tables", "test_killed_runs", "test_streaming", "test_other_sparks"),
     *("test_poisoned", "test_hostile_bytes", "test_run_every_source", "test_run_failures", "test_notebook"),
     "test_go_waku",
 )
-"""Files that a process begins with in a full run, so that none is left with one of them when the others have ended."""
+"""The longest files of a full run: each process begins with one, so that all end at about the same time."""
 MAX_NAME = 100
-"""Of characters or bytes, in the name of one parameter of a test."""
+"""Longest text in the name of a test's parameter."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fairway")
     group.addoption("--full", action="store_true", help="run the tests marked full as well, and more examples")
-    group.addoption("--seed", type=int, default=1, help="what tests that draw at random draw from: 1")
+    group.addoption("--seed", type=int, default=1, help="seed of the random draws: 1")
 
 
 def by_folder(arguments: list[str], base: Path) -> list[str]:
-    """Put the arguments that are of one folder beside each other, and keep the order of the first of each.
+    """Sort the arguments so that those of one folder are together, in the order of the first one of each.
 
-    pytest 9.1 loses the fixtures of a folder's conftest.py where tests of the folder above stand between two of its own
+    pytest 9.1 loses the fixtures of a folder's conftest.py if tests of the parent folder run between two of its own
     (pytest-dev/pytest#14964).
     """
     places: dict[Path, int] = {}
@@ -64,10 +61,9 @@ def by_folder(arguments: list[str], base: Path) -> list[str]:
 
 
 def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> list[str]:
-    """Return what is in a folder that is the only argument, so that each process begins elsewhere.
+    """Return the content of the only argument, a folder, in another order for each process.
 
-    What one process has compiled the others load. If all went the same way in step, each would compile everything.
-    Several arguments stay as they are: to pytest, a folder to which it comes back later is another one.
+    So a process loads modules that another one has compiled. Several arguments stay as they are.
     """
     folder = base / arguments[0] if len(arguments) == 1 else None
     if folder is None or not folder.is_dir():
@@ -79,8 +75,8 @@ def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> lis
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Settle what is drawn. Nothing here may depend on how fast the machine is: no deadline, no check of speed."""
-    # A shell starts what runs in its background with interrupts ignored, and so would every process of the tests.
+    """Set up hypothesis, without deadlines, and the order of the arguments."""
+    # A shell starts background programs with SIGINT ignored, and their child processes inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     base = config.invocation_params.dir
@@ -98,24 +94,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One more process than there are cores, since many tests wait for processes, for Java or for a time to pass."""
+    """Return one more than the number of cores, because many tests wait."""
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name a parameter that is megabytes by its length: names of tests go between processes with each report."""
+    """Name a long parameter by its length, because each report carries the name."""
     if isinstance(val, str | bytes) and len(val) > MAX_NAME:
         return f"{argname}-of-{len(val)}"
     return None
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"drawn from: --seed {config.getoption('seed')}"
+    return f"random draws: --seed {config.getoption('seed')}"
 
 
 @pytest.fixture(scope="session")
 def compiled() -> None:
-    """Skip what needs fairway-rln where it is not installed."""
+    """Skip the test if fairway-rln is not installed."""
     if find_spec("fairway_rln") is not None:
         return
     reason = "fairway-rln is not installed: make rln"
@@ -126,14 +122,14 @@ def compiled() -> None:
 
 @pytest.fixture(scope="session")
 def seed(pytestconfig: pytest.Config) -> int:
-    """What the draws of this run follow from."""
+    """The seed of the random draws of this run."""
     return int(pytestconfig.getoption("seed"))
 
 
 @pytest.fixture(autouse=True)
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Draws of one test, the same whichever tests run before it; those of the module `random` are, too."""
-    # Its name in the file, since pytest-xdist lengthens the whole by the name of a group.
+    """The random draws of a test; like those of the module `random`, they do not depend on the tests before it."""
+    # pytest-xdist adds a group to the full name of a test.
     drawn_from = f"{request.node.originalname}/{request.config.getoption('seed')}"
     random.seed(drawn_from)
     return random.Random(drawn_from)
@@ -141,29 +137,28 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Say with each failure what gives its draws back."""
+    """Show the seed with each failure."""
     report = yield
     if report.failed:
-        report.sections.append(("what gives the draws back", f"--seed {item.config.getoption('seed')}"))
+        report.sections.append(("random draws", f"--seed {item.config.getoption('seed')}"))
     return report
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what programs keep of themselves out of the home of whoever runs the tests."""
+    """Keep the state of programs out of the home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        # NumPy's library would start a thread for each core in every program, where none of them multiplies matrices.
+        # NumPy would start a thread for each core in every program.
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look for garbage neither while the tests are collected nor among them later.
+    """Exclude the collected tests from garbage collection.
 
-    They are some 300,000 objects, which take a fifth of a second each time: hundreds of tests ask for a collection, to
-    see whether they left a socket open.
+    They are some 300,000 objects, and hundreds of tests collect garbage to find open sockets.
     """
     gc.disable()
     try:
@@ -176,7 +171,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a full run looks at, and keep the tests that share something dear in one process."""
+    """Deselect tests marked full without --full, and group tests that share an expensive fixture."""
     full = bool(config.getoption("full"))
     named = [argument for argument in config.args if "::" in argument]
     if not full and not named:
@@ -186,11 +181,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
         for group in sorted({group for fixture, group in GROUPS.items() if fixture in names}):
-            # The long tests of Spark are worth a Java in each process.
+            # In a full run each file with Spark has a process, and so a Java, of its own.
             own = f" {item.path.stem}" if full and group == "spark" else ""
             item.add_marker(pytest.mark.xdist_group(group + own))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path)  # the same order in all processes, wherever each began
+        items.sort(key=lambda item: item.path)  # all processes need the same order
     if config.getoption("loadgroup", default=False):
         items.sort(key=lambda item: (_place(item), item.get_closest_marker("xdist_group") is None))
 

@@ -129,7 +129,6 @@ def test_a_name_that_no_figure_has_is_an_error(bench: Bench) -> None:
 ALONE = {
     "live": ("live: send to receive, 1 KiB, in memory",),
     "network": ("network: light push, 1 KiB, 1 client", "network: filter"),
-    "node_store": ("network: store",),
     "libp2p": ("libp2p: yamux, connect", "libp2p: relay echo, 1 KiB"),
     "sds": ("SDS exchange, 2,000 messages, history 2, objects",),
     "memory": ("SDS memory per message exchanged",),
@@ -150,7 +149,7 @@ def test_every_file_of_the_table_measures_what_it_says(bench: Bench, names: tupl
 
 @pytest.mark.full
 def test_no_file_of_the_table_is_left_out() -> None:
-    assert {part.__name__.removeprefix("benchmarks.") for part in PARTS} == {*ALONE, "pipeline", "end_to_end"}
+    assert {part.__name__.removeprefix("benchmarks.") for part in PARTS} == {*ALONE, "end_to_end"}
 
 
 @pytest.mark.full
@@ -169,9 +168,9 @@ def test_what_js_waku_sends_is_measured_where_it_can_be_installed(
 
 @pytest.mark.full
 @pytest.mark.spark
-def test_the_pipeline_is_measured_beside_plain_python_and_sql_and_held_against_the_truth(tmp_path: Path) -> None:
+def test_the_pipeline_is_measured_beside_plain_python_and_agrees_with_the_truth(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
-    sides = ("spark", "plain", "duckdb", "standalone")
+    sides = ("spark", "plain", "cluster", "grown")
     for words in (
         ("benchmarks.pipeline_scale", "--messages", "1000", "--json", str(told), "--sides", *sides),
         ("benchmarks.pipeline_truth", "--messages", "1000"),

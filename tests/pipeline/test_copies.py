@@ -13,20 +13,21 @@ pytest.importorskip("pyspark")
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.pipeline_rows import differing_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import gathered, notes_of
 from fairway.pipeline.generator import GeneratorPlan, rows_mapper
-from fairway.pipeline.run import copies, jobs, run
+from fairway.pipeline.run import RunTables, copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.sources.open_source import map_scan, mapped_parts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder
+from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -35,6 +36,18 @@ PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0
 KEYS = BucketKeys(bytes(32))
 BUCKETS = 2
 DECODER = BatchDecoder(None, None, None, MAX_SEGMENTS)
+
+
+def differing_rows(spark, run, other):
+    """Return the tables of a run that do not have the rows of another run, each with rows too many and lacking."""
+    tables, others = RunTables(run), RunTables(other)
+    found = {}
+    for table in TABLES:
+        ours, theirs = (each.dataframe(spark, table.name).select(F.xxhash64("*")) for each in (tables, others))
+        counts = ours.exceptAll(theirs).count(), theirs.exceptAll(ours).count()
+        if any(counts):
+            found[table.name] = counts
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +190,9 @@ def test_a_run_over_copies_that_differ_has_the_tables_of_any_other(spark, messag
         with monkeypatch.context() as patched:
             patched.setattr(jobs, "LEAST_BYTES", 0)
             run(source, early, spark=spark)
-        assert differing_rows(spark, early, usual) == []
+        assert differing_rows(spark, early, usual) == {}
     # The copy counts, and is the one that is kept if its payload comes first.
-    different = {
-        each.table: (each.excess, each.lacking) for each in differing_rows(spark, usual, tmp_path / "honest-usual")
-    }
-    assert different["waku_messages"] == (1, 1)
+    assert differing_rows(spark, usual, tmp_path / "honest-usual")["waku_messages"] == (1, 1)
 
 
 @pytest.mark.parametrize("column", ["payload", "content_topic", "meta", "timestamp_ns", "rate_limit_proof"])
