@@ -17,7 +17,7 @@ from fairway.wire.file_message import WholeFile, encode_file_message
 from fairway_processes import ParticipantProcess, ProcessGroup, fairway_command
 from patience import PATIENCE_S, run, until
 
-QUICK = ("--retry-interval-ms", "300", "--sync-interval-ms", "200")
+QUICK = ("--options", '{"retry_interval_ms": 300, "sync_min_interval_ms": 200}')
 TIDES = WholeFile(name="tides.txt", media_type="text/plain", content=b"low water at noon")
 Line = Mapping[str, Any]
 

@@ -20,6 +20,7 @@ from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLarg
 from patience import PATIENCE_S
 
 Run = Callable[..., Any]
+SMALL = '{"segmentation": {"max_message_size_bytes": 7}}'
 
 
 @pytest.fixture
@@ -147,9 +148,8 @@ def test_a_file_that_is_too_large_for_the_receiver_is_refused_by_the_name_of_the
 
 def test_a_file_without_acknowledgement_in_time_says_how_to_continue(fairway: Run, tmp_path: Path):
     small = {"segmentation": {"segment_size_bytes": 1_024, "max_message_size_bytes": 10_240}}
-    (tmp_path / "options.json").write_text(json.dumps(small))
     (tmp_path / "chart.png").write_bytes(bytes(50_000))
-    words = ["--file", str(tmp_path / "chart.png"), "--timeout", "0.3", "--options", str(tmp_path / "options.json")]
+    words = ["--file", str(tmp_path / "chart.png"), "--timeout", "0.3", "--options", json.dumps(small)]
     result = fairway("send", *words)
     assert result.exit_code == 1
     assert re.search(r"chart.png \(50,000 bytes in 6 messages, .*\): no progress within 0.3 s", result.output)
@@ -206,7 +206,7 @@ def test_a_tail_with_too_few_messages_has_exit_code_1(fairway: Run):
 
 def test_all_events_are_shown_if_wanted(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
-    quick = ("--retry-interval-ms", "50")
+    quick = ("--options", '{"retry_interval_ms": 50}')
     sent(fairway, "--store", store, *quick, "hello")
     # It is repeated within a moment, or within some more on a slow machine.
     for patience_s in (0.3, 3, PATIENCE_S):
@@ -217,10 +217,10 @@ def test_all_events_are_shown_if_wanted(fairway: Run, tmp_path: Path):
     assert "attempt 1" in told.output
 
 
-def test_a_key_may_come_from_a_file_and_one_on_the_command_line_is_warned_of(fairway: Run, tmp_path: Path):
+def test_a_key_comes_from_a_file_or_from_the_environment(fairway: Run, tmp_path: Path):
     file = tmp_path / "key"
     file.write_text("ab" * 32 + "\n")
-    assert "--key shows the key to all users of this machine" in sent(fairway, "--key", "ab" * 32, "secret").stderr
+    sent(fairway, "secret", FAIRWAY_KEY="ab" * 32)
     assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--key-file", str(file))
     assert "secret" in result.output
@@ -241,22 +241,19 @@ def test_a_profile_is_another_wire(fairway: Run):
         (["tail", "--sender", ""], ConfigurationError, "--sender is missing"),
         (["send", "--node", "smoke:signals", "x"], ConfigurationError, "smoke:signals"),
         (["send", "--topic", "no topic", "x"], ConfigurationError, "content topic"),
-        (["send", "--key", "abc", "x"], ConfigurationError, "64"),
         (["send", "--key-file", "/no/such/file", "x"], ConfigurationError, "openssl rand"),
-        (["send", "--key", "abc", "--key-file", "/no/such/file", "x"], ConfigurationError, "not both"),
         (["send", "--options", "nowhere.json", "x"], ConfigurationError, "nowhere.json"),
         (["send", "--file", "nowhere", "x"], ConfigurationError, "not both"),
         (["send", "--file", "nowhere"], ConfigurationError, "nowhere cannot be read"),
-        (["send", "--max-message-bytes", "2", "xyz"], MessageTooLargeError, "at most 2"),
-        (["send", "--max-message-bytes", "2", "xyz"], MessageTooLargeError, "--max-message-bytes"),
+        (
+            ["send", "--options", SMALL, "too long"],
+            MessageTooLargeError,
+            "raise max_message_size_bytes",
+        ),
         (["send", "--raw", "x"], ConfigurationError, "--file PATH"),
         (["send", "--file", "x", "--raw", "--name", "y"], ConfigurationError, "leave it out"),
         (["send", "--file", __file__, "--name", "../x"], ConfigurationError, "--name"),
-        (
-            ["send", "--file", __file__, "--raw", "--max-message-bytes", "9"],
-            MessageTooLargeError,
-            "--max-message-bytes",
-        ),
+        (["send", "--file", __file__, "--raw", "--options", SMALL], MessageTooLargeError, "sends large files in parts"),
         (["send", "--wait", "none", "x"], ConfigurationError, "--store"),
         (["send", "--by", "alice", "x"], ConfigurationError, "alice"),
         (["send"], EmptyPayloadError, "at least one byte"),

@@ -314,7 +314,7 @@ class Line:
         go_settings = {"cluster": 16, "shard": 0, "port": free_port(), "key": secrets.token_hex(32)}
         self.go = [go / "peer", json.dumps(go_settings)]
         self.node = ["node", "--json", "--until-stdin-closes", "--no-rest", "--cluster", 16, "--shard", 0]
-        self.node += ["--tcp-port", free_port(), "--key", folder / "node.key", "--requests-per-second", 0]
+        self.node += ["--tcp-port", free_port(), "--key-file", folder / "node.key", "--requests-per-second", 0]
         self.node += ["--archive", f"sqlite:{folder / 'archive.sqlite'}", "--loss", loss, "--seed", seed]
         self.processes = {}
 

@@ -54,7 +54,7 @@ def routed(number, payload):
 async def node_process(folder, ws_port=0):
     """Run ``fairway node`` with a key and an archive that outlive it; yield it and what it says of itself."""
     shard = ["--cluster", "16", "--shards", "1", "--shard", "0"]
-    kept = ["--key", folder / "node.key", "--archive", f"sqlite:{folder / 'node.db'}"]
+    kept = ["--key-file", folder / "node.key", "--archive", f"sqlite:{folder / 'node.db'}"]
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "fairway", "node", "--json", "--until-stdin-closes", "--no-rest", *shard, *kept],
         *["--ws-port", str(ws_port)],

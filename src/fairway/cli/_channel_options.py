@@ -14,7 +14,7 @@ import typer
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.cli._settings import ChannelSettings, MemberRln, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
-from fairway.options import BloomPolicy, Profile
+from fairway.options import Profile
 from fairway.protocol.encryption import Encryption
 from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
 
@@ -114,22 +114,14 @@ _OPTIONS: Final[dict[str, Any]] = {
             f"${PASSWORD_VARIABLE}, or you are asked.",
         ),
     ],
-    "key": Annotated[
-        str | None,
-        _taking_part(
-            "--key",
-            metavar="HEX",
-            help="Key of the group, 64 hex digits: AES-256-GCM as in 26/WAKU2-PAYLOAD. Arguments are visible to all "
-            "users of this machine: use a file instead, or the variable FAIRWAY_KEY.",
-        ),
-    ],
     "key_file": Annotated[
         Path | None,
         _taking_part(
             "--key-file",
             metavar="FILE",
             envvar="FAIRWAY_KEY_FILE",
-            help="File with that key, as 'openssl rand -hex 32' prints it.",
+            help="File with the key of the group, as 'openssl rand -hex 32' prints it, for AES-256-GCM as in "
+            "26/WAKU2-PAYLOAD. FAIRWAY_KEY can hold the key itself.",
         ),
     ],
     "profile": Annotated[
@@ -137,46 +129,11 @@ _OPTIONS: Final[dict[str, Any]] = {
         _tuning("--profile", help="Wire format of the channel; by default waku."),
     ],
     "options": Annotated[
-        Path | None,
-        _tuning("--options", metavar="FILE", help="JSON object of ReliableChannelOptions."),
-    ],
-    "retry_interval_ms": Annotated[
-        int | None,
+        str | None,
         _tuning(
-            "--retry-interval-ms",
-            metavar="MS",
-            min=0,
-            help="Time to a retry of an unacknowledged message: 30000, or 5000 on a local network.",
-        ),
-    ],
-    "sync_interval_ms": Annotated[
-        int | None,
-        _tuning(
-            "--sync-interval-ms",
-            metavar="MS",
-            min=0,
-            help="A sync message is sent at a random time within this: 30000, or 5000 on a local network.",
-        ),
-    ],
-    "max_message_bytes": Annotated[
-        int | None,
-        _tuning("--max-message-bytes", metavar="BYTES", min=1, help="Larger messages are refused."),
-    ],
-    "gap_timeout_ms": Annotated[
-        int | None,
-        _tuning(
-            "--gap-timeout-ms",
-            metavar="MS",
-            min=0,
-            help="Show a message this long after it arrived although earlier ones are missing; 0: wait for them.",
-        ),
-    ],
-    "bloom_policy": Annotated[
-        BloomPolicy | None,
-        _tuning(
-            "--bloom-policy",
-            help="Which messages carry a bloom filter (18 kB): always, as in SDS; news, the default: those with new "
-            "acknowledgements; never: only those after a lost message.",
+            "--options",
+            metavar="JSON|FILE",
+            help="""ReliableChannelOptions as JSON, such as '{"retry_interval_ms": 5000}', or a file with it.""",
         ),
     ],
 }
@@ -215,15 +172,9 @@ def _settings_of(
     store: Path | None,
     rln: Path | None,
     rln_keystore: Path | None,
-    key: str | None,
     key_file: Path | None,
     profile: Profile | None,
-    options: Path | None,
-    retry_interval_ms: int | None,
-    sync_interval_ms: int | None,
-    max_message_bytes: int | None,
-    gap_timeout_ms: int | None,
-    bloom_policy: BloomPolicy | None,
+    options: str | None,
 ) -> ChannelSettings:
     """Return the settings of the options; raise `ConfigurationError` if one is missing or wrong."""
     return ChannelSettings(
@@ -234,19 +185,8 @@ def _settings_of(
         content_topic=topic,
         store=store,
         rln=_membership(rln, rln_keystore),
-        options=load_options(
-            profile=profile,
-            file=options,
-            node=node,
-            retry_interval_ms=retry_interval_ms,
-            sync_interval_ms=sync_interval_ms,
-            max_message_bytes=max_message_bytes,
-            gap_timeout_ms=gap_timeout_ms,
-            bloom_policy=bloom_policy,
-            cluster_id=cluster,
-            shard_count=shards,
-        ),
-        encryption=_cipher(key, key_file),
+        options=load_options(options, profile=profile, node=node, cluster_id=cluster, shard_count=shards),
+        encryption=_cipher(key_file),
     )
 
 
@@ -258,12 +198,7 @@ def _membership(group: Path | None, keystore: Path | None) -> MemberRln | None:
     return MemberRln(group=group, keystore=keystore, password=password_of(None))
 
 
-def _cipher(key: str | None, file: Path | None) -> Encryption | None:
-    if key is not None and file is not None:
-        raise ConfigurationError("give --key or --key-file, not both")
-    if key is not None:
-        typer.echo("fairway: --key shows the key to all users of this machine; use --key-file or FAIRWAY_KEY", err=True)
-        return shared_key(key)
+def _cipher(file: Path | None) -> Encryption | None:
     text = key_in(file) if file is not None else os.environ.get("FAIRWAY_KEY") or None
     return None if text is None else shared_key(text)
 

@@ -17,7 +17,7 @@ from fairway.units import counted
 from fairway.visible import visible
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile
 
-_HINT: Final = "raise --max-message-bytes, or use 'fairway send --file' without --raw, which sends in parts"
+_HINT: Final = "send it with 'fairway send --file', which sends large files in parts"
 
 
 def read_payload(file: Path, limit_bytes: int) -> bytes:

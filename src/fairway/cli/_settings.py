@@ -19,7 +19,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.nodes.connecting import connect
 from fairway.nodes.node import WakuNode
-from fairway.options import BloomPolicy, Profile, Receive, ReliableChannelOptions
+from fairway.options import Profile, Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption, SymmetricPayload
 from fairway.units import counted
 from fairway.wire.topics import default_topic
@@ -142,27 +142,22 @@ LOCAL_RETRIEVAL_MS: Final = 1_500
 
 
 def load_options(
+    given: str | None = None,
     *,
     profile: Profile | None = None,
-    file: Path | None = None,
-    retry_interval_ms: int | None = None,
-    sync_interval_ms: int | None = None,
-    max_message_bytes: int | None = None,
-    gap_timeout_ms: int | None = None,
-    bloom_policy: BloomPolicy | None = None,
     cluster_id: int | None = None,
     shard_count: int | None = None,
     node: str | None = None,
 ) -> ReliableChannelOptions:
-    """Return a profile's defaults, overlaid with a JSON file of options and then with the single options.
+    """Return the defaults of a profile, overlaid with options in JSON, or in a file with JSON.
 
     The timers of the specifications suit a network of many nodes. If ``node`` is an address of this machine, they are
     shorter, so that an acknowledgement arrives within seconds.
     """
-    given = _read(file) if file is not None else {}
-    named = given.get("profile")
+    mapping = {} if given is None else _read(given)
+    named = mapping.get("profile")
     if profile is not None and named not in {None, profile.value}:
-        raise ConfigurationError(f"--profile says {profile.value}, {file} says {named!r}: leave one of them out")
+        raise ConfigurationError(f"--profile is {profile.value}, --options has {named!r}: leave one of them out")
     # from_mapping refuses an unknown name.
     base = (profile or next((each for each in Profile if each.value == named), Profile.WAKU)).options()
     if node is not None and node.startswith(_LOCAL):
@@ -174,34 +169,24 @@ def load_options(
             retrieve_frequency_ms=min(base.retrieve_frequency_ms, LOCAL_RETRIEVAL_MS),
             max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )
-    options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), given)) if given else base
-    if retry_interval_ms is not None:
-        options = replace(options, retry_interval_ms=retry_interval_ms)
-    if sync_interval_ms is not None:
-        options = replace(options, sync_min_interval_ms=sync_interval_ms)
-    if max_message_bytes is not None:
-        options = replace(options, segmentation=replace(options.segmentation, max_message_size_bytes=max_message_bytes))
-    if gap_timeout_ms is not None:
-        options = replace(options, sds=replace(options.sds, gap_timeout_ms=gap_timeout_ms))
-    if bloom_policy is not None:
-        options = replace(options, sds=replace(options.sds, bloom_policy=bloom_policy))
-    if cluster_id is not None:
-        options = replace(options, cluster_id=cluster_id)
-    if shard_count is not None:
-        options = replace(options, shard_count=shard_count)
-    return options
+    options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), mapping)) if mapping else base
+    place = {"cluster_id": cluster_id, "shard_count": shard_count}
+    return replace(options, **{name: number for name, number in place.items() if number is not None})
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read(given: str) -> Mapping[str, Any]:
+    is_json = given.lstrip().startswith("{")
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        mapping = json.loads(given if is_json else Path(given).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read ({error.strerror}); give a readable JSON file") from error
+        raise ConfigurationError(
+            f"{given} cannot be read ({error.strerror}); give a file with a JSON object of options, or the object"
+        ) from error
     except ValueError as error:
-        raise ConfigurationError(f"{file} is not JSON ({error}); see ReliableChannelOptions for the names") from error
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{file} must hold a JSON object of option names and values")
-    return given
+        raise ConfigurationError(f"{given:.100} is not JSON ({error}); give an object of option names") from error
+    if not isinstance(mapping, dict):
+        raise ConfigurationError(f"{given} must hold a JSON object of option names and values")
+    return mapping
 
 
 def _overlay(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,11 @@ _ENDING_S: Final = 5.0
 _LINE_BYTES: Final = 16_777_216
 _AWAY_S: Final = 1.5
 _STEP_S: Final = 0.1
-_QUICK: Final = f"--retry-interval-ms 3000 --sync-interval-ms 1000 --max-message-bytes {_MAX_FILE_BYTES}".split()
+_OPTIONS: Final = {
+    "retry_interval_ms": 3_000,
+    "sync_min_interval_ms": 1_000,
+    "segmentation": {"max_message_size_bytes": _MAX_FILE_BYTES},
+}
 _FEW_ROWS: Final = {
     # For a hundred rows, compiling the steps takes longer than running them.
     "spark.sql.codegen.wholeStage": "false",
@@ -152,7 +156,7 @@ class Demo:
                 for name in self._names:
                     place = ["--node", self._address, "--channel", "demo", "--sender", name]
                     paths = ["--store", str(self._folder / f"{name}.db"), "--save", str(self._folder / name)]
-                    await self._start(name, [*place, *paths, *_QUICK], tasks)
+                    await self._start(name, [*place, *paths, "--options", json.dumps(_OPTIONS)], tasks)
                 self._started_s = time.monotonic()
                 self._say(f"a node that loses {loss:.0%} and {len(self._names)} participants are up")
                 await asyncio.gather(self._kill(self._names[-1], tasks), *map(self._send, self.messages.values()))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fairway.cli._config_file import config_text, read_config
+from fairway.cli._config_file import read_config
 from fairway.cli._log_lines import LogLevel, logging_to_stderr
 from fairway.cli._node_process import RPC_VARIABLE, NodeRln, NodeSettings, request_rate, retention_of, serve
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
@@ -20,7 +20,6 @@ from fairway.nodes.discovery.network import network_of
 from fairway.nodes.discovery.peer_memory import default_state, peers_file
 from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES
 from fairway.nodes.rest.address import token_in
-from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,
@@ -53,9 +52,6 @@ def command(
             help="TOML file with any of these options: tcp-port = 60000. The command line takes precedence.",
         ),
     ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the options as such a file, and exit.")
-    ] = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -107,7 +103,6 @@ def command(
         Path | None,
         _listening(
             "--key-file",
-            "--key",
             metavar="FILE",
             help="File of the node's key, created if missing: keeps the peer id over restarts.",
             show_default="node.key in the folder of --state",
@@ -269,9 +264,6 @@ def command(
             help="Connections from one IP address; raise it behind a proxy, which has one address for all.",
         ),
     ] = HostLimits().max_connections_per_ip,
-    rest_cache: Annotated[
-        int, _limits(metavar="NUMBER", min=1, help="Messages kept for REST clients to fetch.")
-    ] = NWAKU_CACHE_MESSAGES,
     loss: Annotated[
         float,
         _limits(metavar="SHARE", min=0, max=1, help="For tests: share of messages that the node drops, 0 to 1."),
@@ -300,9 +292,6 @@ def command(
              --archive postgresql://waku@127.0.0.1/waku --keep-size 20GB[/bold]
     """
     del config  # its callback has read it
-    if print_config:
-        typer.echo(config_text(context))
-        return
     for certificate, its_key, prefix in ((tls_cert, tls_key, "--tls"), (rest_tls_cert, rest_tls_key, "--rest-tls")):
         if (certificate is None) != (its_key is None):
             raise ConfigurationError(f"a certificate and its key go together: give {prefix}-cert and {prefix}-key")
@@ -343,7 +332,6 @@ def command(
         tls_cert=rest_tls_cert,
         tls_key=rest_tls_key,
         allowed_origins=tuple(rest_origin or ()),
-        cache_messages=rest_cache,
     )
     settings = NodeSettings(
         options=options,

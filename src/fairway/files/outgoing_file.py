@@ -65,7 +65,7 @@ class OutgoingFile:
         if part_bytes < 1 or header_bytes > payload_bytes:
             raise ConfigurationError(
                 f"messages of {payload_bytes} bytes have no room for the header of a file; raise "
-                "max_message_size_bytes (--max-message-bytes)"
+                "segmentation.max_message_size_bytes"
             )
         size_bytes, content_hash, part_hashes = _hashes_of(path, part_bytes)
         whole_bytes = header_bytes + size_bytes + _LENGTHS_BYTES
@@ -85,8 +85,8 @@ class OutgoingFile:
             raise MessageTooLargeError(
                 size_bytes,
                 int(payload_bytes / each) * part_bytes,
-                "the hashes of all parts of a file must fit one message: raise max_message_size_bytes "
-                "(--max-message-bytes)",
+                "the hashes of all parts of a file must fit one message: raise "
+                "segmentation.max_message_size_bytes",
             )
         return cls(path=path, size_bytes=size_bytes, announcement=manifest, content_hash=content_hash)
 

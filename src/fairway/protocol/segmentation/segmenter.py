@@ -126,7 +126,7 @@ class Segmenter:
             raise MessageTooLargeError(
                 len(payload),
                 self.limit_bytes,
-                "raise max_message_size_bytes (--max-message-bytes) or segment_size_bytes, or send it "
+                "raise max_message_size_bytes or segment_size_bytes, or send it "
                 "as a file, in parts (fairway.files.send_file, --file)"
                 if self._format.segments_any
                 else "with bare_content a payload is not segmented: raise segment_size_bytes, or send it in parts",
