@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -37,11 +37,10 @@ from fairway.events import (
     MessageSent,
     MessageSetAside,
 )
-from fairway.storage.channel_store import SendOutcome, StoredRequest, TracePoint
-from fairway.storage.store_reader import Owner, StoreReader
+from fairway.storage.channel_store import SendOutcome, StoredRequest
+from fairway.storage.store_reader import StoreReader
 from fairway.units import counted
 from fairway.visible import visible
-from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, read_file_header
 
 _SHOWN_STEPS: Final = 40
 _SHOWN_SEGMENTS: Final = 40
@@ -60,8 +59,6 @@ def command(
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Show the path of a message: its segments, hashes, attempts and acknowledgements, and its receivers.
-
-    For a message of a file, the command also shows the file and the state of its parts.
 
     The steps of all stores are in one list, ordered by time. Exit code 1 if no store knows the message. The command
     only reads the stores, and they may be in use.
@@ -99,7 +96,6 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
             for sending in trace.sendings
         ],
         "steps": [_step(step) for step in trace.steps],
-        "file": as_json(trace.file),
     }
 
 
@@ -113,8 +109,6 @@ def _step(step: TracedEvent) -> dict[str, Any]:
 
 def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     console.print(f"[bold]message {trace.message_id}[/bold] in {_plain(trace.channel_id)}", soft_wrap=True)
-    if trace.file is not None:
-        _print_file(console, trace.message_id, trace.file)
     for sending in trace.sendings:
         _print_sending(console, sending)
     start_ms = trace.steps[0].at_ms if trace.steps else 0
@@ -136,38 +130,11 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
         console.print(f"received by {receivers}", style="green")
 
 
-def _print_file(console: Console, message_id: str, file: TracedFile) -> None:
-    name = f"{_plain(file.name)} ({_plain(file.media_type)})" if file.name else "a file whose manifest no store has"
-    size = (
-        ""
-        if file.size_bytes is None
-        else f", {counted(file.size_bytes, 'byte')} in {counted(file.total_parts, 'part')}"
-    )
-    part = next((each.part for each in file.messages if each.message_id == message_id), None)
-    this = f"part {part + 1}" if part is not None else "its manifest" if file.total_parts else "all of it"
-    console.print(f"file [bold]{name}[/bold]{size}; this message is {this}", soft_wrap=True)
-    if len(file.messages) == 1 and not file.total_parts:
-        return
-    table = Table(title="Its messages", title_justify="left")
-    for heading in ("part", "message", "sent", "received by"):
-        table.add_column(heading, justify="right" if heading == "part" else "left")
-    for message in file.messages[:_SHOWN_SEGMENTS]:
-        table.add_row(
-            "manifest" if message.part is None else str(message.part + 1),
-            message.message_id[:16],
-            "" if message.outcome is None else message.outcome.value,
-            _plain(", ".join(message.received_by)),
-        )
-    if len(file.messages) > _SHOWN_SEGMENTS:
-        table.add_row("...", f"{len(file.messages) - _SHOWN_SEGMENTS:,} more, see --json", "", "")
-    console.print(table)
-
-
 def _print_sending(console: Console, sending: TracedSending) -> None:
     request = sending.request
     size = f", {counted(request.size_bytes, 'byte')}" if request is not None else ""
     console.print(
-        f"sent by {_plain(sending.who)}{size}, request {_plain(sending.request_id)}: {_plain(_outcome(sending))}",
+        f"sent by {_plain(sending.who)}{size}, request {_plain(sending.request_id)}: {_plain(_outcome(request))}",
         soft_wrap=True,
     )
     table = Table(title="Its segments", title_justify="left")
@@ -187,18 +154,17 @@ def _print_sending(console: Console, sending: TracedSending) -> None:
     console.print(table)
 
 
-def _outcome(sending: TracedSending) -> str:
-    began_ms = sending.request.accepted_at_ms if sending.request is not None else None
-    match sending.ending:
-        case MessageDelivered(delivered_to=names, at_ms=at_ms):
-            after = f" after {(at_ms - began_ms) / 1000:,.1f} s" if began_ms is not None else ""
-            return f"delivered to {', '.join(names) or 'several together'}{after}"
-        case DeliveryError(detail=detail):
+def _outcome(request: StoredRequest | None) -> str:
+    match request:
+        case None:
+            return "its outcome is unknown"
+        case StoredRequest(outcome=SendOutcome.DELIVERED, delivered_to=names, ended_at_ms=int(ended_ms)):
+            after_s = (ended_ms - request.accepted_at_ms) / 1000
+            return f"delivered to {', '.join(names) or 'several together'} after {after_s:,.1f} s"
+        case StoredRequest(failure=DeliveryError(detail=detail)):
             return f"given up ({detail})"
         case _:
-            return (
-                f"{sending.request.outcome.value} so far" if sending.request is not None else "its outcome is unknown"
-            )
+            return f"{request.outcome.value} so far"
 
 
 def _row(step: TracedEvent, start_ms: int) -> tuple[str, ...]:
@@ -249,43 +215,13 @@ class TracedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSending:
-    """One send of the message, with its sender and outcome."""
+    """One send of the message."""
 
     who: str
     request_id: str
     request: StoredRequest | None
     """None if the store no longer has it."""
     segments: tuple[TracedSegment, ...]
-    ending: Event | None
-    """The last event that ended it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class TracedFileMessage:
-    """A message of a file: the whole file, its manifest, or a part."""
-
-    message_id: str
-    part: int | None
-    """From 0; None for the whole file and for the manifest."""
-    outcome: SendOutcome | None = None
-    """Outcome of its latest send; None if no store has one."""
-    received_by: list[str] = field(default_factory=list)
-    """Sender ids of the participants that received it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedFile:
-    """The file to which the message belongs."""
-
-    name: str
-    """Empty if no store has the manifest."""
-    media_type: str
-    size_bytes: int | None
-    """None for a file in one message."""
-    total_parts: int
-    """0 for a file in one message, and if no store has the manifest."""
-    messages: tuple[TracedFileMessage, ...]
-    """The manifest and the known parts in order; for a file in one message, that message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,18 +233,11 @@ class MessageTrace:
     sendings: tuple[TracedSending, ...]
     steps: tuple[TracedEvent, ...]
     """Everything, in order of time."""
-    file: TracedFile | None = None
-    """None if the message belongs to no file."""
 
     @property
     def receipts(self) -> tuple[TracedEvent, ...]:
         """The deliveries of the message."""
         return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
-
-
-class _Witness(NamedTuple):
-    owner: Owner
-    reader: StoreReader
 
 
 def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
@@ -319,17 +248,15 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     """
     if not stores:
         raise ConfigurationError("no store is given; name at least one: --store alice.db")
-    witnesses = []
-    for path in stores:
-        reader = StoreReader(path)
-        witnesses.append(_Witness(reader.owner(), reader))
-    found = _resolve(identifier, witnesses)
+    readers = [StoreReader(path) for path in stores]
+    owners = [reader.owner() for reader in readers]
+    found = _resolve(identifier, readers)
     if found is None:
         return None
     message_id, request_id = found
     steps: list[TracedEvent] = []
     requests: dict[tuple[str, str], StoredRequest] = {}
-    for owner, reader in witnesses:
+    for owner, reader in zip(owners, readers, strict=True):
         who = owner.sender_id
         requests |= {(who, stored.request_id): stored for stored in reader.requests(message_id)}
         steps += [
@@ -339,15 +266,13 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     if request_id is not None:
         steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
         requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
-    file = _file_of(message_id, witnesses)
     # A stable sort: events of one store within a millisecond keep their order.
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
         message_id=message_id,
-        channel_id=witnesses[0].owner.channel_id,
+        channel_id=owners[0].channel_id,
         sendings=_sendings(steps, requests),
         steps=tuple(steps),
-        file=file,
     )
 
 
@@ -397,10 +322,10 @@ def _remarks(message: MessageReceived) -> list[str]:
     return remarks
 
 
-def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str | None] | None:
+def _resolve(identifier: str, readers: Iterable[StoreReader]) -> tuple[str, str | None] | None:
     """Return the message id, and the request id if the identifier is one."""
     prefixed: set[str] = set()
-    for _, reader in witnesses:
+    for reader in readers:
         request = reader.request(identifier)
         if request is not None:
             return request.message_id, identifier
@@ -419,64 +344,6 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
     return (prefixed.pop(), None) if prefixed else None
 
 
-def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
-    """Return what the stores know of the file of a message; None if it belongs to no file."""
-    messages: dict[str, TracedFileMessage] = {}
-    header = _note_file_message(message_id, witnesses, messages)
-    manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
-    first = header if manifest_id == message_id else _note_file_message(manifest_id, witnesses, messages)
-    if header is None:
-        return None
-    if not isinstance(first, WholeFile):
-        for owner, reader in witnesses:
-            requests, points = reader.parts(bytes.fromhex(manifest_id))
-            _note_in(owner, requests, points, messages)
-    named = first if isinstance(first, WholeFile | FileManifest) else None
-    return TracedFile(
-        name="" if named is None else named.name,
-        media_type="" if named is None else named.media_type,
-        size_bytes=named.size_bytes if isinstance(named, FileManifest) else None,
-        total_parts=named.parts if isinstance(named, FileManifest) else 0,
-        messages=tuple(sorted(messages.values(), key=lambda each: -1 if each.part is None else each.part)),
-    )
-
-
-def _note_file_message(
-    message_id: str, witnesses: Iterable[_Witness], messages: dict[str, TracedFileMessage]
-) -> FileMessage | None:
-    """Note a message of a file, and return its header; None for another or an unknown message."""
-    headers: list[bytes] = []
-    for owner, reader in witnesses:
-        requests, points = reader.requests(message_id), reader.trace(message_id)
-        _note_in(owner, requests, points, messages)
-        headers += [request.file_header for request in requests] + [point.file_header for point in points]
-    return next((found for found in map(read_file_header, headers) if found is not None), None)
-
-
-def _note_in(
-    owner: Owner,
-    requests: Iterable[StoredRequest],
-    points: Iterable[TracePoint],
-    messages: dict[str, TracedFileMessage],
-) -> None:
-    """Note what one store knows of messages of a file."""
-
-    def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
-        message = read_file_header(header)
-        if message is None:
-            return None
-        part = message.index if isinstance(message, FilePart) else None
-        return messages.setdefault(message_id, TracedFileMessage(message_id=message_id, part=part))
-
-    for request in sorted(requests, key=lambda request: request.accepted_at_ms):
-        if (sent := noted(request.message_id, request.file_header)) is not None:
-            sent.outcome = request.outcome
-    for point in points:
-        received = noted(getattr(point.event, "message_id", ""), point.file_header)
-        if received is not None and owner.sender_id not in received.received_by:
-            received.received_by.append(owner.sender_id)
-
-
 def _sendings(
     steps: Iterable[TracedEvent], requests: dict[tuple[str, str], StoredRequest]
 ) -> tuple[TracedSending, ...]:
@@ -493,10 +360,6 @@ def _sendings(
             request_id=request_id,
             request=requests.get((who, request_id)),
             segments=_segments(events),
-            ending=next(
-                (each for each in reversed(events) if isinstance(each, MessageDelivered | DeliveryError)),
-                None,
-            ),
         )
         for (who, request_id), events in stories.items()
     )

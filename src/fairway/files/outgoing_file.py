@@ -85,8 +85,7 @@ class OutgoingFile:
             raise MessageTooLargeError(
                 size_bytes,
                 int(payload_bytes / each) * part_bytes,
-                "the hashes of all parts of a file must fit one message: raise "
-                "segmentation.max_message_size_bytes",
+                "the hashes of all parts of a file must fit one message: raise segmentation.max_message_size_bytes",
             )
         return cls(path=path, size_bytes=size_bytes, announcement=manifest, content_hash=content_hash)
 

@@ -98,8 +98,6 @@ class StoredRequest:
     """How it failed, if it did; ``delivered_to`` has no one then."""
     is_settled: bool = False
     """Whether the application has noted the outcome (`ReliableChannel.settle`)."""
-    file_header: bytes = b""
-    """Of a file, or a manifest or a part of one (`file_header`)."""
     number: int | None = None
     """The number of the message, which a send that is repeated shares with the first one."""
     order_key: OrderKey | None = None
@@ -146,16 +144,9 @@ class TracePoint:
 
     at_ms: int
     event: Event
-    """A store returns a `MessageReceived` without its payload, of which ``size_bytes`` has the size.
-
-    If the message is a file, or a manifest or a part of one, the payload is its header, else empty. The inbox has the
-    whole payload until the application has finished the message."""
+    """A store returns a `MessageReceived` without its payload, of which ``size_bytes`` has the size. The inbox has the
+    payload until the application has finished the message."""
     size_bytes: int | None = None
-
-    @property
-    def file_header(self) -> bytes:
-        """That of a received file, or a manifest or a part of one; empty for all else."""
-        return self.event.payload if isinstance(self.event, MessageReceived) else b""
 
     def names(self, identifier: str) -> bool:
         """Return whether the event names a request id, message id or SDS message id."""

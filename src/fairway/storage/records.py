@@ -20,7 +20,6 @@ from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
 from fairway.storage.channel_store import Handling, OwnMessage, SendOutcome, StoredRequest, TracePoint
-from fairway.wire.file_message import file_header
 
 _Record = TypeVar("_Record")
 
@@ -151,13 +150,13 @@ PlainPoint = tuple[int, str, int | None, bytes]
 def plain_point(point: TracePoint) -> PlainPoint:
     """Return a trace point as plain values; its identifiers are in the event as plain UTF-8.
 
-    A received message keeps the size of its payload, but not the bytes; a file keeps its header.
+    A received message keeps the size of its payload, but not the bytes.
     """
     event, size_bytes = point.event, point.size_bytes
     kept: object = event
     if isinstance(event, MessageReceived) and event.payload:
         size_bytes = len(event.payload) if size_bytes is None else size_bytes
-        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": file_header(event.payload)}
+        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": b""}
     return point.at_ms, type(event).__name__, size_bytes, encode(kept)
 
 

@@ -8,7 +8,6 @@ from typing import Final
 from fairway.events import MessageReceived, OrderKey
 from fairway.storage.channel_store import HistoryPage, StoredRequest, TracePoint
 from fairway.storage.records import read_message, read_own_message, read_point, read_request
-from fairway.wire.file_message import FilePart, read_file_header
 
 _AFTER_ALL: Final = OrderKey((1 << 63) - 1, "")
 """A key beyond those of all messages."""
@@ -75,32 +74,6 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
     )
     points = (read_point(*row) for row in found)
     return [point for point in points if point.names(identifier)]
-
-
-def find_parts(connection: sqlite3.Connection, manifest_id: bytes) -> tuple[list[StoredRequest], list[TracePoint]]:
-    """Return the requests and the received messages that are parts of a file, by the id of its manifest."""
-    requests = [
-        read_request(*row)
-        for row in connection.execute(
-            "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (manifest_id,)
-        )
-    ]
-    points = [
-        read_point(*row)
-        for row in connection.execute(
-            "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?) ORDER BY number",
-            (manifest_id,),
-        )
-    ]
-    return (
-        [request for request in requests if _is_part_of(request.file_header, manifest_id)],
-        [point for point in points if _is_part_of(point.file_header, manifest_id)],
-    )
-
-
-def _is_part_of(header: bytes, manifest_id: bytes) -> bool:
-    message = read_file_header(header)
-    return isinstance(message, FilePart) and message.manifest_id == manifest_id
 
 
 def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:
