@@ -153,13 +153,13 @@ def test_a_wrong_command_is_answered_and_nothing_ends(
             assert detail in told["detail"]
             assert told["tag"] == (5 if b'"tag":5' in line else None)
             alice.write(b"\n  \n")
-            alice.command("status")
-            await alice.line("state")
+            alice.command("statistics")
+            await alice.line("statistics")
 
     run(work())
 
 
-def test_statistics_and_state_count_open_requests(make_settings: MakeSettings):
+def test_statistics_count_open_requests(make_settings: MakeSettings):
     async def work() -> None:
         async with driven(make_settings("alice")) as alice:
             await alice.line("ready")
@@ -169,9 +169,6 @@ def test_statistics_and_state_count_open_requests(make_settings: MakeSettings):
             statistics = await alice.line("statistics", tag="s")
             assert statistics["protocol"]["open_requests"] == 1
             assert statistics["protocol"]["transmissions"]["content"] >= 1
-            alice.command("status", tag="t")
-            state = await alice.line("state", tag="t")
-            assert (state["status"], state["open_requests"], state["store"]) == ("synced", 1, True)
 
     run(work())
 

@@ -8,6 +8,7 @@ precedes all events of its request, except for an ephemeral message. A wrong com
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import sys
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 
 from fairway.channel.listeners import EventStream
@@ -26,13 +28,12 @@ from fairway.cli._channel_options import with_settings
 from fairway.cli._event_json import as_json, as_line, brought_as_json, event_as_json, payload_as_json
 from fairway.cli._files import make_folder, read_payload, save_message
 from fairway.cli._lines import LineReader, LineWriter, TooLong
-from fairway.cli._participant_commands import Command, CommandError, parse_command
 from fairway.cli._settings import ChannelSettings
-from fairway.errors import DeliveryFailedError, FairwayError
+from fairway.errors import ConfigurationError, DecodeError, DeliveryFailedError, FairwayError
 from fairway.events import MessageEvent, MessageReceived
 from fairway.files.outcomes import FileOutcome
 from fairway.files.receiving import FileReceiver
-from fairway.nodes.node import WakuNode
+from fairway.json_reading import read_json
 from fairway.nodes.until_stopped import stop_event
 
 
@@ -54,9 +55,9 @@ def command(
 ) -> None:
     """Take part in a channel, driven by JSON lines on stdin; every event is a JSON line on stdout.
 
-    Commands: {"command":"send","text":"hello"} with base64 or file in place of text, and request_id, count, by and
-    tag if you like; send_ephemeral; statistics; status; stop. Each is answered by a line: "accepted" (the message is
-    durable), "statistics", "state", "stopped", or "error" with what is wrong.
+    Commands: {"command":"send","text":"hello"} with base64 or file in place of text, and optionally request_id, count
+    and by; send_ephemeral; statistics; stop. Each can have a tag, which the answer repeats. The answer is a line:
+    "accepted" (the message is durable), "statistics", "stopped", or "error" with the reason.
 
     A received message is finished when its line is written. An unfinished message comes again after a crash, with
     "redelivered" true. The end of stdin, SIGTERM and SIGINT stop the command with exit code 0; 2 if it could not run.
@@ -81,6 +82,67 @@ _LAST_WORDS_S: Final = 10.0
 """Longest wait of a stop for sends that are becoming durable, and for a slow reader."""
 
 
+class Command(msgspec.Struct, tag_field="command", forbid_unknown_fields=True, kw_only=True):
+    """A line of the input."""
+
+    tag: Any = None
+    """Any JSON; the answer repeats it."""
+
+
+class SendEphemeral(Command, tag="send_ephemeral"):
+    """Exactly one of three fields has the payload."""
+
+    text: str | None = None
+    base64: bytes | None = None
+    file: str | None = None
+    """Path of a file that holds the payload."""
+
+
+class Send(SendEphemeral, tag="send"):
+    """A send, with the participants that must acknowledge it."""
+
+    request_id: str | None = None
+    count: int = 1
+    by: tuple[str, ...] = ()
+
+
+class Statistics(Command, tag="statistics"):
+    """Asks for the statistics of the channel."""
+
+
+class Stop(Command, tag="stop"):
+    """Ends the participant."""
+
+
+_HINT: Final = (
+    'the commands are send, send_ephemeral, statistics and stop, as in {"command":"send","text":"hello"}; '
+    "see 'fairway participant --help'"
+)
+
+
+def parse_command(line: bytes) -> Command:
+    """Return the command of a line, or raise `ConfigurationError`."""
+    try:
+        command: Command = read_json(line, Send | SendEphemeral | Statistics | Stop)  # type: ignore[arg-type]
+    except DecodeError as error:
+        raise ConfigurationError(f"{error}; {_HINT}") from error
+    if (
+        isinstance(command, SendEphemeral)
+        and sum(each is not None for each in (command.text, command.base64, command.file)) != 1
+    ):
+        raise ConfigurationError(f"a payload is exactly one of text, base64 and file; {_HINT}")
+    return command
+
+
+def _tag_of(line: bytes) -> Any:
+    """Return the tag of a wrong command, if it has one."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return given.get("tag") if isinstance(given, dict) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
     """The output for received messages: lines, and saved payloads."""
@@ -102,9 +164,9 @@ async def run_participant(settings: ChannelSettings, reporting: Reporting, *, co
             try:
                 if reporting.save is not None:
                     make_folder(reporting.save)
-                async with settings.open(needs_node=False) as (node, channel):
+                async with settings.open(needs_node=False) as (_, channel):
                     files = None if reporting.save is None else await FileReceiver.open(channel, reporting.save)
-                    await _Participant(node, channel, out, reporting, files).run(LineReader(commands), stopping)
+                    await _Participant(channel, out, reporting, files).run(LineReader(commands), stopping)
             except FairwayError as error:
                 _say(out, **_error(error))
                 raise
@@ -122,13 +184,11 @@ class _Participant:
 
     def __init__(
         self,
-        node: WakuNode,
         channel: ReliableChannel,
         out: LineWriter,
         reporting: Reporting,
         files: FileReceiver | None,
     ) -> None:
-        self._node = node
         self._channel = channel
         self._out = out
         self._reporting = reporting
@@ -202,48 +262,32 @@ class _Participant:
         async for line in lines:
             if isinstance(line, bytes) and not line.strip():
                 continue
-            command: Command | None = None
             try:
                 if isinstance(line, TooLong):
-                    raise CommandError(f"the line has more than {line.limit_bytes} bytes; send large payloads as file")
+                    raise ConfigurationError(
+                        f"the line has more than {line.limit_bytes} bytes; send the payload as file"
+                    )
                 command = parse_command(line)
-                if command.name == "stop":
+                if isinstance(command, Stop):
                     return
-                await self._carry_out(command)
+                if isinstance(command, SendEphemeral):
+                    await self._begin_sending(command)
+                else:
+                    told = as_json(self._channel.statistics())
+                    _say(self._out, event="statistics", **told, tag=command.tag)
             except FairwayError as error:
-                _say(self._out, **_error(error, command))
+                _say(self._out, **_error(error, None if isinstance(line, TooLong) else _tag_of(line)))
 
-    async def _carry_out(self, command: Command) -> None:
-        match command.name:
-            case "statistics":
-                told = as_json(self._channel.statistics())
-                _say(self._out, event="statistics", **told, tag=command.tag)
-            case "status":
-                _say(self._out, event="state", **self._state(), tag=command.tag)
-            case _:
-                await self._begin_sending(command)
-
-    def _state(self) -> dict[str, Any]:
-        status, statistics = self._node.status, self._channel.statistics()
-        return {
-            "status": self._channel.status.value,
-            "health": status.health.value,
-            "store": status.store,
-            "open_requests": statistics.protocol.open_requests,
-            "missing": statistics.protocol.missing,
-            "unfinished": statistics.unfinished,
-        }
-
-    async def _begin_sending(self, command: Command) -> None:
+    async def _begin_sending(self, command: SendEphemeral) -> None:
         """Start a send; it continues while further commands are read."""
-        content = command.content
-        if isinstance(content, Path):
+        if command.file is not None:
             # Read before the task starts, so that sends keep the order of their commands.
             limit_bytes = self._channel.options.segmentation.max_message_size_bytes
-            content = await asyncio.to_thread(read_payload, content, limit_bytes)
-        assert content is not None, "parse_command checks it"
+            content = await asyncio.to_thread(read_payload, Path(command.file), limit_bytes)
+        else:
+            content = command.base64 if command.base64 is not None else (command.text or "").encode()
         await self._room.acquire()
-        request_id = command.request_id if command.request_id is not None else secrets.token_hex(_ID_BYTES)
+        request_id = (command.request_id if isinstance(command, Send) else None) or secrets.token_hex(_ID_BYTES)
         # Two sends with one request id run one after the other.
         await self._answered(request_id)
         task = asyncio.ensure_future(self._send(command, content, request_id))
@@ -254,28 +298,21 @@ class _Participant:
         del self._under_way[request_id]
         self._room.release()
 
-    async def _send(self, command: Command, payload: bytes, request_id: str) -> None:
+    async def _send(self, command: SendEphemeral, payload: bytes, request_id: str) -> None:
+        outcome = None
         try:
-            if command.name == "send_ephemeral":
+            if isinstance(command, Send):
+                receipt = await self._channel.send(payload, count=command.count, by=command.by, request_id=request_id)
+                outcome = await _how_it_ended(receipt)
+                ids = {"request_id": receipt.request_id, "message_id": receipt.message_id}
+            else:
                 ephemeral = await self._channel.send_ephemeral(payload)
                 ids = {"request_id": ephemeral.request_id, "message_id": ephemeral.message_id}
-                _say(self._out, event="accepted", **ids, **payload_as_json(payload), ephemeral=True, tag=command.tag)
-                return
-            receipt = await self._channel.send(payload, count=command.count, by=command.by, request_id=request_id)
         except FairwayError as error:
-            _say(self._out, **_error(error, command))
+            _say(self._out, **_error(error, command.tag))
             return
-        ids = {"request_id": receipt.request_id, "message_id": receipt.message_id}
-        ended = await _how_it_ended(receipt)
-        _say(
-            self._out,
-            event="accepted",
-            **ids,
-            **payload_as_json(payload),
-            ephemeral=False,
-            outcome=ended,
-            tag=command.tag,
-        )
+        told = {**ids, **payload_as_json(payload), "ephemeral": not isinstance(command, Send), "outcome": outcome}
+        _say(self._out, event="accepted", **told, tag=command.tag)
 
 
 async def _how_it_ended(receipt: Receipt) -> Mapping[str, Any] | None:
@@ -289,12 +326,8 @@ async def _how_it_ended(receipt: Receipt) -> Mapping[str, Any] | None:
     return {"delivered": True, "delivered_to": list(acknowledgement.delivered_to), "at_ms": acknowledgement.at_ms}
 
 
-def _error(error: FairwayError, command: Command | None = None) -> dict[str, Any]:
-    name, tag = (command.name, command.tag) if command is not None else (None, None)
-    kind = type(error).__name__
-    if isinstance(error, CommandError):
-        name, tag, kind = error.name, error.tag, "ConfigurationError"
-    return {"event": "error", "error": kind, "detail": str(error), "command": name, "tag": tag}
+def _error(error: FairwayError, tag: Any = None) -> dict[str, Any]:
+    return {"event": "error", "error": type(error).__name__, "detail": str(error), "tag": tag}
 
 
 def _say(out: LineWriter, **told: Any) -> None:
