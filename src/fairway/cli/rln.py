@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from fairway.cli._console import PlainConsole
 from fairway.cli._password import PasswordFile, password_of
 from fairway.errors import ConfigurationError, RlnError
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER
@@ -23,7 +20,6 @@ from fairway.units import counted
 from fairway.visible import visible
 
 _SHOWN_MEMBERS: Final = 20
-_WIDTH_OF_A_FILE: Final = 160
 _DEFAULT_LIMIT: Final = 20
 _MOST_MESSAGES: Final = 65_535
 """The circuit compares message ids and limits as numbers of 16 bits."""
@@ -35,10 +31,6 @@ app = typer.Typer(
 
 GroupFile = Annotated[Path, typer.Argument(metavar="GROUP", help="File with the group; every node has a copy.")]
 KeystoreFile = Annotated[Path, typer.Argument(metavar="KEYSTORE", help="File with the identity, encrypted.")]
-MembershipHash = Annotated[
-    str | None,
-    typer.Option("--membership", metavar="HASH", help="Which one, if the password opens several."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 
 
@@ -63,34 +55,26 @@ def command() -> None:
 def create(
     keystore: KeystoreFile,
     *,
-    add: Annotated[bool, typer.Option("--add", help="Add the identity to an existing keystore.")] = False,
     password_file: PasswordFile = None,
-    machine: AsJson = False,
 ) -> None:
-    """Make an identity and keep it in a keystore.
+    """Make an identity and keep it in a new keystore.
 
-    Prints the commitment, which is public: the owner of the group registers it. An existing keystore is not changed
-    without --add. Other implementations of Waku read it too.
+    Prints the commitment, which is public: the owner of the group registers it. Other implementations of Waku read the
+    keystore, too.
 
     Example: [bold]fairway rln create alice.keystore[/bold]
 
-    [bold]fairway rln create --password-file secret.txt --json alice.keystore[/bold]
+    [bold]fairway rln create --password-file secret.txt alice.keystore[/bold]
     """
-    if keystore.exists() and not add:
-        raise ConfigurationError(f"{keystore} exists: give another path, or --add to put one more identity into it")
-    password = password_of(password_file, is_new=not keystore.exists())
+    if keystore.exists():
+        raise ConfigurationError(f"{keystore} exists: give the path of a new file")
+    password = password_of(password_file, is_new=True)
     membership = KeystoreMembership(identity=Identity.create())
-    is_new = not keystore.exists()
-    kept = Keystore.create(keystore) if is_new else Keystore(keystore)
-    name = kept.add(membership, password)
+    Keystore.create(keystore).add(membership, password)
     ids = ids_beside(keystore)
-    if is_new and not ids.exists():
+    if not ids.exists():
         MessageIds.create(ids, first_epoch=0).close()  # a new identity has sent nothing
     commitment = membership.identity.commitment.hex()
-    if machine:
-        told = {"keystore": str(keystore), "ids": str(ids), "commitment": commitment, "membership_hash": name}
-        typer.echo(json.dumps(told))
-        return
     typer.echo(f"identity {commitment} is in {visible(str(keystore))}")
     typer.echo(f"its messages are counted in {visible(str(ids))}: a copy of that file would reveal it")
     typer.echo(f"next: fairway rln register GROUP --commitment {commitment} --limit {_DEFAULT_LIMIT}")
@@ -106,12 +90,10 @@ def register(
     keystore: Annotated[
         Path | None, typer.Option("--keystore", metavar="FILE", help="Keystore with the identity of the new member.")
     ] = None,
-    membership: MembershipHash = None,
     limit: Annotated[
         int, typer.Option(min=1, max=_MOST_MESSAGES, help="Messages that the member may send in an epoch.")
     ] = _DEFAULT_LIMIT,
     password_file: PasswordFile = None,
-    machine: AsJson = False,
 ) -> None:
     """Make an identity a member of a group.
 
@@ -125,14 +107,10 @@ def register(
         raise ConfigurationError("give either --commitment or --keystore, to name the identity")
     members = MembershipFile(group)
     if keystore is not None:
-        registered = Keystore(keystore).membership(password_of(password_file), membership).identity.commitment
+        registered = Keystore(keystore).membership(password_of(password_file)).identity.commitment
     else:
         registered = _commitment(commitment or "")
     index = members.register(registered, limit)
-    told = {"group": str(group), "commitment": registered.hex(), "index": index, "limit": limit, **_root_of(members)}
-    if machine:
-        typer.echo(json.dumps(told))
-        return
     typer.echo(
         f"{registered.hex()} is member {index} of {visible(str(group))}, {counted(limit, 'message')} in an epoch"
     )
@@ -144,7 +122,6 @@ def remove(
     group: GroupFile,
     *,
     index: Annotated[int, typer.Option(min=0, help="Place of the member, as in [bold]fairway rln group[/bold].")],
-    machine: AsJson = False,
 ) -> None:
     """Take a member out of a group; its place stays empty.
 
@@ -152,9 +129,6 @@ def remove(
     """
     members = MembershipFile(group)
     members.remove(index)
-    if machine:
-        typer.echo(json.dumps({"group": str(group), "index": index, **_root_of(members)}))
-        return
     typer.echo(f"place {index} of {visible(str(group))} is empty now")
     typer.echo(f"root {members.root.hex()}")
 
@@ -187,21 +161,17 @@ def show_group(
     if machine:
         typer.echo(json.dumps(_told_of_group(group, members)))
         return
-    console = _console()
     network = members.network
-    console.print(f"{_plain(str(group))}: {len(members):,} member{'s' * (len(members) != 1)}", soft_wrap=True)
-    console.print(f"network {_plain(network.identifier.decode())}, epochs of {network.epoch_ms / 1000:,g} s")
-    console.print(f"root {members.root.hex()}", soft_wrap=True)
-    if not len(members):
-        console.print("next: fairway rln register, see fairway rln --help")
-        return
-    table = Table("place", "commitment", "limit")
     shown = [(index, member) for index, member in enumerate(members.members) if member is not None]
+    typer.echo(f"{visible(str(group))}: {counted(len(members), 'member')}")
+    typer.echo(f"network {visible(network.identifier.decode())}, epochs of {network.epoch_ms / 1000:,g} s")
+    typer.echo(f"root {members.root.hex()}")
     for index, member in shown[:_SHOWN_MEMBERS]:
-        table.add_row(str(index), member.commitment, f"{member.limit:,}")
-    console.print(table)
+        typer.echo(f"place {index}: {member.commitment}, {counted(member.limit, 'message')} in an epoch")
     if len(shown) > _SHOWN_MEMBERS:
-        console.print(f"{len(shown) - _SHOWN_MEMBERS:,} more, see --json")
+        typer.echo(f"{len(shown) - _SHOWN_MEMBERS:,} more, see --json")
+    if not shown:
+        typer.echo("next: fairway rln register, see fairway rln --help")
 
 
 @app.command()
@@ -241,16 +211,13 @@ def _commitment(text: str) -> bytes:
     return commitment
 
 
-def _root_of(members: MembershipFile) -> dict[str, Any]:
-    return {"root": members.root.hex(), "members": len(members)}
-
-
 def _told_of_group(path: Path, members: MembershipFile) -> dict[str, Any]:
     return {
         "group": str(path),
         "identifier": members.network.identifier.decode(),
         "epoch_ms": members.network.epoch_ms,
-        **_root_of(members),
+        "root": members.root.hex(),
+        "members": len(members),
         "places": [
             None if member is None else {"commitment": member.commitment, "limit": member.limit}
             for member in members.members
@@ -288,14 +255,3 @@ def _line_of(told: dict[str, Any]) -> str:
     if told["limit"] is not None:
         line += f", {counted(told['limit'], 'message')} in an epoch"
     return line
-
-
-def _console() -> PlainConsole:
-    console = PlainConsole(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_A_FILE
-    return console
-
-
-def _plain(text: str) -> str:
-    return escape(visible(text))
