@@ -23,7 +23,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = ROOT / "src"
-WORLDS: Final = ("--worlds", "16", "--jobs", "1", "--shrink-s", "0", "--world-s", "60", "--messages-per-hour", "60")
+WORLDS: Final = ("--worlds", "16", "--jobs", "1", "--world-s", "60", "--messages-per-hour", "60")
 TESTS: Final = {
     "channel": ("tests/channel", "tests/protocol"),
     "protocol": ("tests/protocol", "tests/channel"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
-from fairway.simulation import Plan, Trouble, simulate
-from fairway.simulation import campaign as campaigns
-from fairway.simulation.campaign import run_worlds, shrink
-from fairway.simulation.history import Invariant, Violation
+from fairway.simulation import Plan, simulate
+from fairway.simulation.campaign import run_worlds
+from fairway.simulation.history import Invariant
 
 SMALL = Plan(participants=2, duration_ms=60_000, messages_per_hour=120, loss=0)
 
@@ -37,19 +35,3 @@ def test_a_world_that_takes_too_long_has_broken():
     (report,) = run_worlds([replace(SMALL, duration_ms=720 * 3_600_000)], jobs=1, limit_s=0.5)
     assert [violation.invariant for violation in report.violations] == [Invariant.RUNS]
     assert "more than 0.5 s of CPU time" in report.violations[0].text
-
-
-def test_a_smaller_world_that_breaks_the_same_promise_is_found(monkeypatch):
-    """Here a world breaks if its participants crash, whatever else it has."""
-
-    def broken(plan, **_):
-        report = simulate(replace(plan, participants=2, duration_ms=60_000))
-        crashes = Trouble.CRASH in plan.troubles
-        fault = Violation(invariant=Invariant.ONCE, at_ms=0, text="it came twice")
-        return replace(report, plan=plan, violations=(fault,) if crashes else ())
-
-    monkeypatch.setattr(campaigns, "simulate", broken)
-    plan = Plan(participants=12, duration_ms=3_600_000, troubles=frozenset({Trouble.CRASH, Trouble.DUPLICATE}))
-    smallest = shrink(broken(plan), until_s=time.monotonic() + 60).plan
-    assert smallest.troubles == {Trouble.CRASH}
-    assert (smallest.participants, smallest.loss) == (2, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -15,15 +14,13 @@ from fairway.errors import ConfigurationError, StorageError, StoreCorruptError, 
 from fairway.events import MessageReceived, RequestSent
 from fairway.nodes.local import LocalNetwork
 from fairway.protocol.effects import Change
-from fairway.storage import sqlite_writer
 from fairway.storage.channel_store import Handling, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
-from fairway.testing import DiskFault, DiskFaults, Machine, Process, SimulatedDisk, run, virtual_time
+from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, run, virtual_time
 
 OWNER = ("harbour", "alice", "/fairway/1/harbour/proto")
 OWNER_OF_BOB = ("harbour", "bob", OWNER[2])
 ERRORS = (DiskFault.FULL, DiskFault.SYNC_ERROR)
-ALL_FAULTS = DiskFaults(crash_before=0.02, crash_after=0.02, torn=0.05, full=0.02, sync_error=0.02)
 
 
 def received(number):
@@ -185,33 +182,6 @@ def test_a_reopened_store_is_a_prefix_with_all_confirmed_writes(steps, seed):
             await live(Keeper(disk), steps)
 
     run(world(), seed=seed)
-
-
-async def hour_of_faults(seed, syncs=400):
-    """Return what happened to a program on a bad disk, and which faults struck."""
-    with SimulatedDisk(seed) as disk:
-        disk.faults = ALL_FAULTS
-        keeper = Keeper(disk)
-        for number in range(syncs):
-            await keeper.ready()
-            keeper.submit(10 ** (number % 5))
-            await asyncio.sleep(0.004)
-            if keeper.failed:
-                keeper.power_loss()
-        disk.faults = DiskFaults()
-        await live(keeper, ())
-        return keeper.history, disk.happened
-
-
-@pytest.mark.full
-def test_a_bad_disk_loses_no_confirmed_write_while_its_log_begins_anew(rng, monkeypatch):
-    monkeypatch.setattr(sqlite_writer, "CHECKPOINT_AFTER_BYTES", 100_000)
-    monkeypatch.setattr(sqlite_writer, "TRIM_AFTER", 20)
-    happened = Counter()
-    for _ in range(3):
-        world_seed = rng.randrange(2**32)
-        happened += run(hour_of_faults(world_seed), seed=world_seed)[1]
-    assert set(happened) == set(DiskFault)
 
 
 async def opened(disk, name="alice"):

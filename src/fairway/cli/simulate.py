@@ -17,7 +17,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from fairway.cli._console import PlainConsole
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
-from fairway.simulation.campaign import LIMIT_S, run_worlds, shrink
+from fairway.simulation.campaign import LIMIT_S, run_worlds
 from fairway.simulation.plan import Plan, Trouble, replay_command
 from fairway.simulation.report import Furps, Report
 from fairway.simulation.world import World
@@ -46,9 +46,6 @@ def command(
         int | None, typer.Option(help="Processes side by side.", show_default="one per processor", min=1)
     ] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue after a violation.")] = False,
-    shrink_s: Annotated[
-        float, typer.Option(help="Seconds to look for a smaller world with the same violation.")
-    ] = 60.0,
     world_s: Annotated[
         float, typer.Option(help="A world with more CPU time than this is stopped as hung.", min=1)
     ] = LIMIT_S,
@@ -92,8 +89,7 @@ def command(
     their network; then the faults end, and the channel must become quiet. Each message must reach all participants
     once and in causal order, and no acknowledgement may be false. docs/worlds.md lists all invariants.
 
-    The first violation ends the run. The command prints it with the command that repeats it, and a smaller world with
-    the same violation if it finds one.
+    The first violation ends the run. The command prints it, and the command that repeats it.
 
     Exit code 0 if every invariant held, 1 if not, 2 for an impossible world.
 
@@ -126,7 +122,7 @@ def command(
     if budget_s is not None:
         plans = _until(time.monotonic() + budget_s, plans)
     reports = run_worlds(plans, jobs=len(os.sched_getaffinity(0)) if jobs is None else jobs, limit_s=world_s)
-    _many(reports, most, keep_going=keep_going, shrink_s=0 if keep_going else shrink_s, machine=machine)
+    _many(reports, most, keep_going=keep_going, machine=machine)
 
 
 def _troubles(names: str) -> frozenset[Trouble]:
@@ -172,11 +168,10 @@ def _one(plan: Plan, archive: Path | None, *, machine: bool) -> None:
     raise typer.Exit(int(not report.ok))
 
 
-def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shrink_s: float, machine: bool) -> None:
+def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, machine: bool) -> None:
     out, err = PlainConsole(highlight=False), PlainConsole(highlight=False, stderr=True)
     done: list[Report] = []
     broken: list[Report] = []
-    smaller: Report | None = None
     interrupted = False
     began_s = time.monotonic()
     with _progress(err) as progress, closing(reports):
@@ -192,16 +187,12 @@ def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shr
                     broken.append(report)
                     if not keep_going:
                         break
-            if broken and shrink_s:
-                progress.update(task, description="worlds; looking for a smaller one with the same violation")
-                smaller = shrink(broken[0], until_s=time.monotonic() + shrink_s)
         except KeyboardInterrupt:
             interrupted = True
     if machine:
         answer: dict[str, Any] = {
             "worlds": len(done),
             "broken": [report.as_json() for report in broken],
-            "smaller": None if smaller is None else smaller.as_json(),
             "virtual_hours": sum(report.virtual_ms for report in done) / HOUR_MS,
             "interrupted": interrupted,
             "furps": Furps.of(done).as_json(),
@@ -209,9 +200,6 @@ def _many(reports: Generator[Report], most: int | None, *, keep_going: bool, shr
         typer.echo(json.dumps(answer, indent=2))
     else:
         _print_furps(out, done)
-        if smaller is not None and smaller is not broken[0]:
-            out.print("a smaller world with the same violation:")
-            _print_violations(out, smaller)
         out.print(f"{len(done)} {_speed(done, began_s)}, {len(broken)} broken")
     raise typer.Exit(_INTERRUPTED if interrupted else int(bool(broken)))
 

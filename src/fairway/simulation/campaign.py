@@ -1,33 +1,31 @@
-"""Many worlds: `run_worlds` runs each in a process of its own, `shrink` makes a world that broke smaller."""
+"""`run_worlds` runs many worlds, each in a process of its own."""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import time
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
-from fairway.simulation.plan import MINUTE_MS, Plan
+from fairway.simulation.plan import Plan
 from fairway.simulation.report import Report
 from fairway.simulation.world import simulate
 
 LIMIT_S: Final = 300.0
 """Default CPU time of a world, in seconds; one that takes longer has hung."""
 _WORLDS_OF_A_PROCESS: Final = 10
-"""Worlds until a process ends, since the C library keeps the memory of a large world."""
+"""Worlds until a process ends, because the C library keeps the memory of a large world."""
 
 
 def run_worlds(plans: Iterable[Plan], *, jobs: int, limit_s: float = LIMIT_S) -> Generator[Report]:
     """Run worlds in ``jobs`` processes, and yield their reports as they end.
 
-    A plan is taken when its world can begin. A world that needs more CPU time than ``limit_s`` is ended, which violates
-    an invariant. Closing the generator ends the worlds that run.
+    A world that needs more CPU time than ``limit_s`` is ended, and violates an invariant. Closing the generator ends
+    the running worlds.
     """
     rest = iter(plans)
     context = multiprocessing.get_context("forkserver")
@@ -47,32 +45,6 @@ def run_worlds(plans: Iterable[Plan], *, jobs: int, limit_s: float = LIMIT_S) ->
         for process in list((pool._processes or {}).values()) if running else ():  # noqa: SLF001 - terminate_workers is of Python 3.14
             process.terminate()
         pool.shutdown(cancel_futures=True)
-
-
-def shrink(broken: Report, *, until_s: float, limit_s: float = LIMIT_S) -> Report:
-    """Return the report of the smallest plan found that breaks the same invariant, until ``time.monotonic()`` says so.
-
-    A smaller plan draws other things from its seed, so that this is a search by trial.
-    """
-    invariant = broken.violations[0].invariant
-    for plan in _smaller(broken.plan):
-        if time.monotonic() >= until_s:
-            return broken
-        report = _simulate(plan, limit_s=limit_s)
-        if any(violation.invariant is invariant for violation in report.violations):
-            return shrink(report, until_s=until_s, limit_s=limit_s)
-    return broken
-
-
-def _smaller(plan: Plan) -> Iterator[Plan]:
-    if plan.participants > 2:
-        yield replace(plan, participants=max(2, plan.participants // 2))
-    if plan.duration_ms > 2 * MINUTE_MS:
-        yield replace(plan, duration_ms=plan.duration_ms // 2)
-    if plan.loss:
-        yield replace(plan, loss=0.0)
-    for trouble in sorted(plan.troubles, key=lambda each: each.value):
-        yield replace(plan, troubles=plan.troubles - {trouble})
 
 
 def _simulate(plan: Plan, *, limit_s: float) -> Report:
@@ -97,5 +69,5 @@ def _limited(limit_s: float) -> Iterator[None]:
 
 
 def _ignore_interrupts() -> None:
-    """Leave an interrupt of the keyboard, which all processes of a terminal get, to the command."""
+    """Ignore Ctrl-C, which all processes of a terminal get; the command handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -36,7 +36,7 @@ class Trouble(Enum):
     CRASH = "crash"
     """A program is killed, and starts again from its store."""
     POWER_CUT = "power-cut"
-    """A machine loses power during a write; its disk keeps all, a part or nothing of that write."""
+    """A machine loses power during a write; its disk keeps all or nothing of that write."""
     DISK_FAULT = "disk-fault"
     """A disk is full, or reports an error when it syncs."""
     ABSENCE = "absence"

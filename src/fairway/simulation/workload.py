@@ -175,7 +175,7 @@ def _talk(plan: Plan, dice: Random, name: str, first: int, last: int) -> Iterato
 def _fault(dice: Random, trouble: Trouble, at_ms: int, name: str) -> Action:
     match trouble:
         case Trouble.POWER_CUT:
-            fault = dice.choice((DiskFault.CRASH_BEFORE, DiskFault.TORN, DiskFault.CRASH_AFTER))
+            fault = dice.choice((DiskFault.CRASH_BEFORE, DiskFault.CRASH_AFTER))
             return FailingDisk(at_ms=at_ms, name=name, fault=fault)
         case Trouble.DISK_FAULT:
             fault = dice.choice((DiskFault.FULL, DiskFault.SYNC_ERROR))

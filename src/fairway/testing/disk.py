@@ -3,7 +3,7 @@
 ::
 
     with SimulatedDisk(seed=7) as disk:
-        disk.faults = DiskFaults(crash_after=0.01, torn=0.01, full=0.001)
+        disk.faults = DiskFaults(crash_after=0.01, full=0.001)
         disk.on_crash = lambda name: processes[name].kill()
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
@@ -11,9 +11,8 @@ A store of this disk is a `SqliteStore` with three differences. It commits as lo
 timer. A second timer answers all writes of a transaction at once. Faults can strike the statements that sync: the end
 of each transaction, and the checkpoint.
 
-Synced bytes are on the disk. Of bytes that a commit wrote and did not sync, any sectors of 512 bytes can be there, and
-the last one can be torn. Two guarantees that SQLite relies on hold: the header of its log is on the disk before the
-frames after it, and a write changes no bytes beside its own ("powersafe overwrite").
+Synced bytes are on the disk. After a crash during a commit, all or nothing of it is there: SQLite recovers a
+half-written commit as if nothing was written.
 
 A crash leaves the files as they are, without the clean-up of closing a database, so that the next opening recovers as
 after a real loss of power.
@@ -53,13 +52,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-SECTOR_BYTES: Final = 512
-"""Unit of a disk write: written whole or, at a loss of power, with garbage in it."""
-LOG_HEADER_BYTES: Final = 32
-"""Length of the header of an SQLite log (https://sqlite.org/fileformat2.html, "WAL File Format")."""
-
-_BLOCK_BYTES: Final = 128 * SECTOR_BYTES
-"""Files are compared in blocks first: a commit leaves most of a log as it was."""
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
 _OWN: Final = "fairway-simulated-"
 """How the names of temporary folders begin."""
@@ -67,9 +59,7 @@ _LOCK: Final = ".lock"
 """What `StoreLock` adds to a name."""
 _FULL: Final = 2
 """PRAGMA synchronous, with which a commit is on the disk when it ends."""
-_DATABASE: Final = ""
-_LOG: Final = "-wal"
-_KEPT: Final = (_DATABASE, _LOG, "-journal")
+_KEPT: Final = ("", "-wal", "-journal")
 """Suffixes of the files that survive a crash. SQLite creates the shared memory of a log again."""
 
 Image = dict[str, bytes]
@@ -83,8 +73,6 @@ class DiskFault(Enum):
     """Power is lost before the write: the transaction is not on the disk."""
     CRASH_AFTER = "crash_after"
     """Power is lost after the write: the transaction is on the disk, and the store gets no answer."""
-    TORN = "torn"
-    """Power is lost during the write: a part of the transaction is on the disk."""
     FULL = "full"
     """The disk is full: the transaction fails, and the program continues."""
     SYNC_ERROR = "sync_error"
@@ -92,7 +80,7 @@ class DiskFault(Enum):
 
 
 _TIMES: Final = ("latency_ms", "answer_ms")
-_IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.TORN, DiskFault.CRASH_AFTER)
+_IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.CRASH_AFTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +89,6 @@ class DiskFaults:
 
     crash_before: float = 0.0
     crash_after: float = 0.0
-    torn: float = 0.0
     full: float = 0.0
     sync_error: float = 0.0
     latency_ms: tuple[float, float] = (1.0, 10.0)
@@ -198,7 +185,7 @@ class SimulatedDisk:
     def power_loss(self, name: str) -> None:
         """Crash a machine now: its stores are dead, and their writes get no answer.
 
-        The seed draws whether a commit under way is on the disk, is not, or is in part. `on_crash` is not called.
+        The seed draws whether a commit under way is on the disk or not. `on_crash` is not called.
         """
         self._machine(name).power_loss()
 
@@ -260,11 +247,9 @@ class _Machine:
             raise _error("SQLITE_IOERR_FSYNC", "disk I/O error")
         if fault is DiskFault.CRASH_BEFORE:
             raise _PowerLoss(self.forced or self.image())
-        before = self.image()
         carry_out(statement)
         self.forced = None
-        after = self.image()
-        raise _PowerLoss(self._torn(statement, before, after) if fault is DiskFault.TORN else after)
+        raise _PowerLoss(self.image())
 
     def image(self) -> Image:
         """Return the content of the files."""
@@ -296,16 +281,6 @@ class _Machine:
 
     def _beside(self, end: str) -> Path:
         return self.path.with_name(f"{self.path.name}{end}")
-
-    def _torn(self, statement: str, before: Image, after: Image) -> Image:
-        """Return the files after a loss of power during a statement."""
-        if statement == CHECKPOINT:
-            # The log is complete, and stays until the file is complete.
-            return {**after, _DATABASE: torn(before[_DATABASE], after[_DATABASE], self.rng)}
-        if _LOG not in after:
-            # A new file has no log yet. Without a journal the transaction is over.
-            return after
-        return {**after, _LOG: torn_log(before.get(_LOG, b""), after[_LOG], self.rng)}
 
 
 class _Connection(GuardedConnection):
@@ -443,56 +418,6 @@ class _SimulatedStore(SqliteStore):
         if not self._is_dead:
             for answer in answers:
                 answer()
-
-
-def torn(before: bytes, after: bytes, rng: random.Random) -> bytes:
-    """Return a file after a torn write: some of the sectors changed since ``before`` are on the disk."""
-    written = [
-        at
-        for block in range(0, len(after), _BLOCK_BYTES)
-        if before[block : block + _BLOCK_BYTES] != after[block : block + _BLOCK_BYTES]
-        for at in range(block, min(block + _BLOCK_BYTES, len(after)), SECTOR_BYTES)
-        if _sector(before, at) != _sector(after, at)
-    ]
-    if rng.random() < 0.5:
-        kept = written[: rng.randint(0, len(written))]
-    else:
-        # A disk writes sectors in any order.
-        share = rng.random()
-        kept = [at for at in written if rng.random() < share]
-    image = bytearray(before)
-    for at in kept:
-        image.extend(bytes(max(0, at - len(image))))
-        image[at : at + SECTOR_BYTES] = _sector(after, at)
-    if kept and rng.random() < 0.5:
-        start, end = _changed(before, after, kept[-1])
-        image[start:end] = rng.randbytes(end - start)
-    return bytes(image)
-
-
-def torn_log(before: bytes, after: bytes, rng: random.Random) -> bytes:
-    """Return a log after a torn write.
-
-    Where the log begins anew, SQLite syncs its header before it writes frames (wal.c, walWriteFrames).
-    """
-    header = after[:LOG_HEADER_BYTES]
-    if before[:LOG_HEADER_BYTES] != header:
-        written = rng.choice((rng.randint(0, LOG_HEADER_BYTES), LOG_HEADER_BYTES, LOG_HEADER_BYTES))
-        before = header[:written] + before[written:]
-        if written < LOG_HEADER_BYTES:
-            return before
-    return torn(before, after, rng)
-
-
-def _sector(content: bytes, at: int) -> bytes:
-    return content[at : at + SECTOR_BYTES]
-
-
-def _changed(before: bytes, after: bytes, at: int) -> tuple[int, int]:
-    """Return where the changed bytes of a sector begin and end in the file."""
-    old, new = _sector(before, at), _sector(after, at)
-    changed = [place for place in range(len(new)) if old[place : place + 1] != new[place : place + 1]]
-    return at + changed[0], at + changed[-1] + 1
 
 
 def _full(statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Error:

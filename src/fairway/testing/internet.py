@@ -1,13 +1,11 @@
 """`SimulatedInternet`: TCP between the machines of a `VirtualLoop`, under virtual time.
 
-In such a loop asyncio's ``create_connection`` and ``create_server``, and all that is built on them, work as they do
-over sockets. Bytes arrive in order, after a delay, perhaps in pieces; a reader that pauses slows its writer down. The
-seed draws the delays.
+asyncio's ``create_connection`` and ``create_server`` work in such a loop as they do over sockets. Bytes arrive in
+order, after a delay, perhaps in pieces; a reader that pauses slows its writer down. The seed draws the delays.
 
-What goes wrong, the test decides: a link that is silent (`hold`, `part`), connections that end (`reset`), programs that
-are killed (`kill`), machines that lose their power (`power_off`), uplinks that are slow (`limit`), bytes that are
-damaged. Invariant: while a link is silent, what is sent waits and arrives later, as TCP repeats it, unless either end
-has given up.
+A test causes the faults: a split network (`part`), broken connections (`reset`), killed programs (`kill`), and machines
+that lose their power (`power_off`). While a link is silent, sent bytes wait and arrive later, as TCP retransmits them,
+unless one end has given up.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from contextvars import Context, copy_context
 from enum import Enum
 from itertools import count
 from typing import Any, Final
-
-from fairway.errors import ConfigurationError
 
 LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "", None})  # noqa: S104 - read, not bound
@@ -50,26 +46,19 @@ class SimulatedInternet:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0) -> None:
         self.random = random.Random(f"internet/{seed}")  # noqa: S311 - reproducible, and guards nothing
-        """Draws delays, pieces and damage."""
+        """Draws delays and pieces."""
         self.min_delay_ms = 10
         """Shortest delay of a packet between two machines; within a machine there is none."""
         self.max_delay_ms = 50
         """Longest delay."""
         self.pieces = 0.1
         """Share of packets that arrive in two pieces."""
-        self.damage = 0.0
-        """Share of packets in which a bit is wrong."""
-        self.made = 0
-        """Connections that were made so far."""
         self._loop = loop
         self._ends: dict[_End, None] = {}
         self._listeners: dict[tuple[str, int], SimulatedServer] = {}
         self._ports = count(_FIRST_PORT)
         self._sides: tuple[frozenset[str], ...] = ()
-        self._held: set[frozenset[str]] = set()
         self._off: set[str] = set()
-        self._rates: dict[str, float] = {}
-        self._uplink_free_s: dict[str, float] = {}
         self._context = copy_context()
 
     def __repr__(self) -> str:
@@ -85,15 +74,6 @@ class SimulatedInternet:
     def heal(self) -> None:
         """End the partition."""
         self.part()
-
-    def hold(self, one: str, other: str | None = None) -> None:
-        """Let the link between two machines, or all links of one, be silent until `release`; both notice nothing."""
-        self._held.add(_link(one, other))
-
-    def release(self, one: str, other: str | None = None) -> None:
-        """End what `hold` began."""
-        self._held.discard(_link(one, other))
-        self._links_changed()
 
     def reset(self, one: str, other: str | None = None) -> int:
         """End the connections between two machines, or all of one, with an error at both ends; return how many."""
@@ -124,23 +104,11 @@ class SimulatedInternet:
         self._off.discard(address)
         self._links_changed()
 
-    def limit(self, address: str, bytes_per_second: float | None) -> None:
-        """Limit what a machine sends; None removes the limit."""
-        if bytes_per_second is None:
-            self._rates.pop(address, None)
-        elif bytes_per_second > 0:
-            self._rates[address] = bytes_per_second
-        else:
-            raise ConfigurationError(f"an uplink needs more than 0 bytes a second, not {bytes_per_second}")
-
     def passes(self, one: str, other: str) -> bool:
         """Return whether packets between two machines arrive now."""
         if one == other:
             return one not in self._off
         if not self._off.isdisjoint((one, other)):
-            return False
-        held = self._held
-        if held and not held.isdisjoint((_link(one, None), _link(other, None), _link(one, other))):
             return False
         return self._side_of(one) == self._side_of(other)
 
@@ -171,7 +139,6 @@ class SimulatedInternet:
         other = _End(self, self._loop, listener.context.copy(), there, here)
         end.peer, other.peer = other, end
         self._ends |= {end: None, other: None}
-        self.made += 1
         protocol = factory()
         end.begin(protocol)
         self._loop.call_soon(other.accept, listener.factory, context=listener.context)
@@ -196,13 +163,10 @@ class SimulatedInternet:
     def transmit(self, end: _End, packet: _Packet) -> None:
         """Bring a packet to the other end."""
         here, there = end.local[0], end.remote[0]
-        if isinstance(packet, bytes):
-            if self.damage and self.random.random() < self.damage:
-                packet = _damaged(packet, self.random)
-            if len(packet) > 1 and self.pieces and self.random.random() < self.pieces:
-                cut = self.random.randrange(1, len(packet))
-                self._send(end, here, there, packet[:cut])
-                packet = packet[cut:]
+        if isinstance(packet, bytes) and len(packet) > 1 and self.random.random() < self.pieces:
+            cut = self.random.randrange(1, len(packet))
+            self._send(end, here, there, packet[:cut])
+            packet = packet[cut:]
         self._send(end, here, there, packet)
 
     def forget(self, end: _End) -> None:
@@ -210,12 +174,7 @@ class SimulatedInternet:
         self._ends.pop(end, None)
 
     def _send(self, end: _End, here: str, there: str, packet: _Packet) -> None:
-        leaves_s = self._loop.time()
-        rate = self._rates.get(here)
-        if rate is not None and isinstance(packet, bytes):
-            leaves_s = max(leaves_s, self._uplink_free_s.get(here, 0.0)) + len(packet) / rate
-            self._uplink_free_s[here] = leaves_s
-        end.arrives_s = max(end.arrives_s, leaves_s + self._delay_s(here, there))
+        end.arrives_s = max(end.arrives_s, self._loop.time() + self._delay_s(here, there))
         # Timers of the same moment have no order: each lets the packet arrive whose turn it is.
         end.under_way.append(packet)
         self._loop.call_at(end.arrives_s, self._arrive, end, context=self._context)
@@ -514,12 +473,3 @@ class _End(asyncio.Transport):
 def _resolved(source: str, host: str | None) -> str:
     """Return the address of a machine by a host; names of other machines are unknown."""
     return source if host in _LOCAL_NAMES or host is None else host
-
-
-def _link(one: str, other: str | None) -> frozenset[str]:
-    return frozenset({one} if other is None else {one, other})
-
-
-def _damaged(packet: bytes, dice: random.Random) -> bytes:
-    place = dice.randrange(len(packet))
-    return packet[:place] + bytes([packet[place] ^ 1 << dice.randrange(8)]) + packet[place + 1 :]
