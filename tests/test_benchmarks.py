@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.__main__ import PARTS, main
+from benchmarks.__main__ import main
 
 from patience import PATIENCE_S
 
@@ -83,22 +83,6 @@ def test_a_peer_that_was_given_other_bytes_is_no_peer(bench: Bench) -> None:
         bench.report(HASH)
 
 
-def test_a_registry_out_of_reach_empties_the_peer_column(bench: Bench) -> None:
-    bench.add_tool("node", "exit 0")
-    bench.add_tool("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
-    (figure,) = bench.report(HASH)["figures"]
-    assert figure["peer"] is None
-    assert figure["remark"] == "npm install failed: npm error code ENOTFOUND"
-
-
-def test_the_peer_is_installed_once(bench: Bench) -> None:
-    bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    bench.report(HASH)
-    bench.add_tool("npm", "exit 1")
-    (figure,) = bench.report(HASH)["figures"]
-    assert figure["peer"] == 2.0
-
-
 def test_the_table_shows_ours_the_peers_and_the_ratio(bench: Bench) -> None:
     bench.add_peer({"rate": 0.5, "fingerprint": HASH_OF_JS_WAKU})
     code, out, _ = bench("--quick", HASH.upper())
@@ -108,22 +92,6 @@ def test_the_table_shows_ours_the_peers_and_the_ratio(bench: Bench) -> None:
     assert (name, unit, peer, whose) == ("Message hash, payload 64 B", "messages/s", "0.5", "js-waku")
     assert float(ratio) == pytest.approx(float(ours.replace(",", "")) / 0.5, rel=0.01)
     assert f"{os.cpu_count()} cores" in out
-
-
-def test_an_interrupted_run_shows_what_it_has(bench: Bench) -> None:
-    bench.add_peer({"rate": 2.0, "fingerprint": HASH_OF_JS_WAKU})
-    answer = (bench.tools / "node").read_text().splitlines()[1]
-    interrupt_the_second = "[ -e asked ] && kill -INT $PPID && exit\n[ $1 = --version ] || : > asked"
-    bench.add_tool("node", f"{interrupt_the_second}\n{answer}")
-    code, out, _ = bench("--quick", "--json", "message hash")
-    assert code == 130
-    assert [figure["name"] for figure in json.loads(out)["figures"]] == ["Message hash, payload 64 B"]
-
-
-def test_a_name_that_no_figure_has_is_an_error(bench: Bench) -> None:
-    code, out, err = bench("parsecs")
-    assert (code, out) == (2, "")
-    assert "no figure's name contains 'parsecs'" in err
 
 
 ALONE = {
@@ -145,11 +113,6 @@ def test_every_file_of_the_table_measures_what_it_says(bench: Bench, names: tupl
     figures = bench.report(*names)["figures"]
     assert len(figures) >= len(names)
     assert all(figure["ours"] > 0 for figure in figures)
-
-
-@pytest.mark.full
-def test_no_file_of_the_table_is_left_out() -> None:
-    assert {part.__name__.removeprefix("benchmarks.") for part in PARTS} == {*ALONE, "end_to_end"}
 
 
 @pytest.mark.full

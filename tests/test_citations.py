@@ -7,7 +7,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
 from tests.test_architecture import ROOT, name_of, text_files
 
 SPECIFICATIONS = ROOT / "docs" / "specifications.md"
@@ -71,23 +70,6 @@ def test_no_text_cites_a_document_that_a_reader_cannot_open():
     assert hits(UNOPENABLE) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "is_cited"),
-    [
-        ("see se" + "ed 003", True),
-        ("(se" + "eds 000 and 001)", True),
-        ("(desi" + "gn.md 5.3)", True),
-        ("(desi" + "gn 2.1)", True),
-        ("as the fac" + "ts on @waku/sds say", True),
-        ("fairway simulate --seed 7", False),
-        ("in fact nothing was lost", False),
-        ("drawn from the seeds 40000 and 41000", False),
-    ],
-)
-def test_such_a_citation_is_recognised(text: str, is_cited: bool):
-    assert bool(UNOPENABLE.search(text)) == is_cited
-
-
 def test_every_specification_that_is_cited_with_a_section_is_listed():
     known = listed()
     assert [(place, name) for place, name in hits(CITATION) if name not in known] == []
@@ -127,21 +109,6 @@ def test_every_section_of_the_page_of_musts_is_in_the_text():
         elif line.startswith("| "):
             wrong += [title for title in titles_in(line.split("|")[1]) if not is_title(specification, title)]
     assert wrong == []
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "titles"),
-    [
-        ('(SDS, "Send Message")', "SDS", ["Send Message"]),
-        ('(SDS, "Send Message" and "Receive Message"; see', "SDS", ["Send Message", "Receive Message"]),
-        ('# SDS, "Participant\n    # state": the', "SDS", ["Participant state"]),
-        ('(LIP-173, "Rate Limit Manager": "It tracks")', "LIP-173", ["Rate Limit Manager"]),
-    ],
-)
-def test_a_citation_is_taken_apart(text: str, name: str, titles: list[str]):
-    match = SECTIONS.search(text)
-    assert match is not None
-    assert (match[1], titles_in(match[2])) == (name, titles)
 
 
 def test_every_listed_specification_has_a_link():

@@ -56,21 +56,6 @@ async def test_a_cancellation_of_something_that_foreign_code_awaits_is_an_error_
     assert isinstance(caught.value.__cause__, asyncio.CancelledError)
 
 
-@virtual_time()
-async def test_a_task_that_swallowed_a_cancellation_still_tells_a_foreign_one_apart():
-    cancelled = asyncio.get_running_loop().create_future()
-    cancelled.cancel()
-
-    async def stubborn():
-        asyncio.current_task().cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        with pytest.raises(ForeignCodeError):
-            await guarded(cancelled)
-
-    await asyncio.ensure_future(stubborn())
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ValueError("x"), KeyError("y")], ids=repr)
 def test_errors_and_what_ends_the_program_pass_as_they_are(error):
     with pytest.raises(type(error)) as caught, ForeignCode("the hook"):

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from patience import PATIENCE_S
 
 TESTS = Path(__file__).parent
 FOLDER = "musts"
@@ -72,41 +66,3 @@ def test_each_test_of_the_folder_stands_on_the_page():
     }
     assert len(there) > 60
     assert there - named == set()
-
-
-def test_a_requirement_without_a_test_or_with_one_that_is_not_there_is_noticed():
-    page = "Tests: `musts/test_sds.py`.\n| A | it MUST | nothing |\n| B | it MUST | `test_that_is_not_there` |"
-    without, gone = rows_of(page)
-    for row in (without, gone):
-        with pytest.raises(AssertionError):
-            test_each_requirement_has_a_test_that_is_there_once_and_cannot_be_skipped(row)
-
-
-SKIPPED = """
-import pytest
-
-@pytest.mark.skip
-def test_marked():
-    pass
-
-def test_in_the_middle():
-    pytest.skip("not here")
-
-@pytest.mark.xfail
-def test_expected_to_fail():
-    assert False
-
-def test_that_runs():
-    pass
-"""
-
-
-def test_what_is_skipped_in_the_folder_fails(tmp_path):
-    shutil.copy(TESTS / FOLDER / "conftest.py", tmp_path)
-    (tmp_path / "test_skipped.py").write_text(SKIPPED)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
-    environment = os.environ | {"PYTHONPATH": str(TESTS / "support")}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert "2 failed, 1 passed, 1 error" in done.stdout, done.stdout[-2_000:] + done.stderr[-2_000:]

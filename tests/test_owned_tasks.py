@@ -48,31 +48,6 @@ def test_tasks_are_cancelled_in_the_order_in_which_they_were_started():
     run(story())
 
 
-def test_closing_cancels_what_runs_and_waits_for_its_end():
-    async def story():
-        ended = []
-
-        async def slow_to_end():
-            try:
-                await for_ever()
-            finally:
-                await asyncio.sleep(0.02)
-                ended.append(True)
-
-        tasks = OwnedTasks()
-        running = [tasks.spawn(slow_to_end(), f"number {number}") for number in range(3)]
-        assert [task.get_name() for task in running] == ["number 0", "number 1", "number 2"]
-        await asyncio.sleep(0)
-        assert len(tasks) == 3
-        await tasks.close()
-        await tasks.close()
-        assert len(tasks) == 0
-        assert len(ended) == 3
-        assert all(task.cancelled() for task in running)
-
-    run(story())
-
-
 def test_a_task_that_another_one_starts_while_it_is_cancelled_ends_as_well():
     async def story():
         tasks = OwnedTasks()
@@ -87,24 +62,6 @@ def test_a_task_that_another_one_starts_while_it_is_cancelled_ends_as_well():
         await asyncio.sleep(0)
         await tasks.close()
         assert len(tasks) == 0
-
-    run(story())
-
-
-def test_waiting_ends_when_the_last_task_has_ended_by_itself():
-    async def story():
-        tasks, release, ended = OwnedTasks(), asyncio.Event(), []
-
-        async def until_released(number):
-            await release.wait()
-            ended.append(number)
-
-        for number in range(3):
-            tasks.spawn(until_released(number))
-        asyncio.get_running_loop().call_later(0.02, release.set)
-        await tasks.wait()
-        await tasks.wait()
-        assert ended == [0, 1, 2]
 
     run(story())
 
@@ -156,19 +113,6 @@ def test_the_end_of_asyncio_run_is_not_reported():
 
     asyncio.run(story())
     assert told == []
-
-
-def test_without_anybody_to_tell_the_event_loops_handler_hears_of_it():
-    async def story():
-        told = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        tasks = OwnedTasks()
-        error = ValueError("unforeseen")
-        task = tasks.spawn(fail(error))
-        await asyncio.wait([task])
-        assert told == [error]
-
-    run(story())
 
 
 def test_a_task_may_close_its_owner_and_goes_on():

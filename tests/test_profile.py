@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fairway.options import IdRule, Profile
+from fairway.options import Profile
 from fairway.wire.sds import NIM_SDS, WAKU_SDS
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
@@ -24,15 +24,6 @@ def test_a_profile_goes_by_its_name_and_comes_back_from_other_processes(profile:
     assert copy.deepcopy(profile) is profile
 
 
-@pytest.mark.parametrize("profile", Profile)
-def test_the_default_options_of_a_profile_are_of_that_profile(profile: Profile):
-    assert profile.options().profile is profile
-
-
 def test_only_a_known_marker_makes_a_message_one_of_the_logos_profile():
     assert Profile.of_marker(Profile.LOGOS.marker) is Profile.LOGOS
     assert {Profile.of_marker(meta) for meta in (None, b"", b"RELIABLE-CHANNEL-API/2")} == {Profile.WAKU}
-
-
-def test_ids_of_the_logos_profile_are_those_of_logos_delivery():
-    assert Profile.LOGOS.options().sds.id_rule is IdRule.KECCAK_TIMESTAMP

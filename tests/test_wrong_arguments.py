@@ -11,14 +11,13 @@ from operator import methodcaller
 import pytest
 
 import fairway
-from fairway.encryption import AesGcm, Encryption, generate_key
+from fairway.encryption import AesGcm
 from fairway.errors import ConfigurationError, FairwayError, NotAwaitedError, StorageError, StorePathError
 from fairway.files import FileLimits, FileReceiver, send_file
 from fairway.nodes import LightOptions, RestNodeOptions
 from fairway.options import RepairConfig
 from fairway.service import ServiceOptions
 from fairway.testing import LocalNetwork, NetworkFaults, virtual_time
-from fairway.type_checks import check_type
 
 TOPIC = "/fairway/1/harbour/proto"
 ODD = (None, True, 5, -1, 1.5, float("nan"), "", "text", b"bytes", [], [""], [5], {"a": 1}, object(), AesGcm)
@@ -207,29 +206,3 @@ def test_a_path_that_can_hold_no_store_is_neither_a_full_disk_nor_a_damaged_file
     with pytest.raises(StorageError, match=text) as caught:
         asyncio.run(story())
     assert type(caught.value) is StorePathError
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted", "text"),
-    [
-        ("2", int, "must be an integer, not str"),
-        (True, int, "must be an integer, not True"),
-        (float("nan"), float, "must be a number, not nan"),
-        (("a", 1), tuple[str, ...], "must be a tuple of text, not tuple"),
-        ("names", frozenset[str], "must be a frozenset of text, not str"),
-        ("waku", fairway.Profile, "must be one of Profile.WAKU, Profile.LOGOS, not str"),
-        (AesGcm, Encryption, "must be an Encryption, not the class AesGcm"),
-        (5, str | None, "must be text or None, not 5"),
-    ],
-)
-def test_the_error_of_a_type_says_what_is_wanted_and_what_was_given(value, wanted, text):
-    with pytest.raises(ConfigurationError, match=f"^it {text}$"):
-        check_type("it", value, wanted)
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [(3, float), (None, int | None), ((), tuple[str, ...]), (b"x", bytes), (generate_key, object)],
-)
-def test_a_value_of_the_type_passes(value, wanted):
-    check_type("it", value, wanted)
