@@ -13,7 +13,7 @@ from fairway.channel.receipt import Progress
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._files import words_for
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send_message, send_one_file
+from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send
 from fairway.cli.tail import Brought, Until, tail
 from fairway.cli.trace import trace_message
 from fairway.events import Event, MessageDelivered, MessageReceived
@@ -39,7 +39,7 @@ async def listening(*everybody: ChannelSettings) -> AsyncIterator[None]:
 
 
 async def sent(settings: ChannelSettings, payload: bytes = b"hello", **wish: Any) -> SendReport:
-    return await send_message(settings, payload, SendGoal(**wish), Watching())
+    return await send(settings, payload, SendGoal(**wish))
 
 
 def test_a_send_waits_for_the_named_participants(make_settings: MakeSettings):
@@ -49,7 +49,7 @@ def test_a_send_waits_for_the_named_participants(make_settings: MakeSettings):
         watching = Watching(event=events.append, progress=steps.append)
         async with listening(make_settings("bob"), make_settings("carol")):
             wish = SendGoal(count=2, by=("carol",), timeout_s=PATIENCE_S)
-            report = await send_message(make_settings("alice"), b"x" * 300_000, wish, watching)
+            report = await send(make_settings("alice"), b"x" * 300_000, wish, watching)
         assert report.reached
         assert not report.failed
         assert report.delivered_to == ("bob", "carol")
@@ -135,10 +135,8 @@ def test_a_file_in_parts_arrives_whole_and_both_sides_show_progress(make_setting
         bob = make_settings("bob", segmentation=small)
         receiving = asyncio.ensure_future(tail(bob, until_whole, show, save=tmp_path / "in"))
         alice = make_settings("alice", segmentation=small)
-        watching = Watching(file_progress=steps.append)
-        sending = asyncio.ensure_future(
-            send_one_file(alice, FileToSend(path=path), SendGoal(timeout_s=PATIENCE_S), watching)
-        )
+        watching = Watching(progress=steps.append)
+        sending = asyncio.ensure_future(send(alice, FileToSend(path=path), SendGoal(timeout_s=PATIENCE_S), watching))
         assert await receiving == 1
         async with listening(bob):
             report = await sending
@@ -158,7 +156,7 @@ def test_a_file_without_acknowledgement_is_a_failed_send(make_settings: MakeSett
 
     async def work() -> None:
         alice = make_settings("alice", max_retry_attempts=1, retry_interval_ms=50)
-        report = await send_one_file(alice, FileToSend(path=path), SendGoal(timeout_s=None), Watching())
+        report = await send(alice, FileToSend(path=path), SendGoal(timeout_s=None))
         assert (report.reached, report.failed) == (False, True)
         assert "send the file again" in report.detail
 

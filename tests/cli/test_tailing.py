@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.send import SendGoal, Watching, send_message
+from fairway.cli.send import SendGoal, send
 from fairway.cli.tail import Until, as_text, tail
 from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileRefused
@@ -40,7 +40,7 @@ class Shown:
 
 def test_stored_messages_are_shown_and_saved_until_it_is_quiet(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
-        await send_message(make_settings("alice"), b"stored", SENT, Watching())
+        await send(make_settings("alice"), b"stored", SENT)
         shown = Shown()
         assert await tail(make_settings("bob"), Until(quiet_s=0.5), shown, save=tmp_path / "in") == 1
         assert shown.messages == [b"stored"]
@@ -66,7 +66,7 @@ def test_a_payload_without_room_on_the_disk_is_saved_later_and_others_meanwhile(
 
     async def work() -> None:
         for payload in (large, small):
-            await send_message(make_settings("alice"), payload, SENT, Watching())
+            await send(make_settings("alice"), payload, SENT)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, hard))  # as a disk that gets full
         try:
             await tail(make_settings("bob"), Until(count=2, quiet_s=PATIENCE_S), show, save=tmp_path / "in")
@@ -83,9 +83,7 @@ def test_a_payload_without_room_on_the_disk_is_saved_later_and_others_meanwhile(
 def test_it_stops_after_count_messages_and_the_next_run_continues(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         for number in range(3):
-            await send_message(
-                make_settings("alice", tmp_path / "alice.db"), f"message {number}".encode(), SENT, Watching()
-            )
+            await send(make_settings("alice", tmp_path / "alice.db"), f"message {number}".encode(), SENT)
         bob = make_settings("bob", tmp_path / "bob.db")
         shown = Shown()
         assert await tail(bob, Until(count=2, quiet_s=PATIENCE_S), shown) == 2
@@ -97,7 +95,7 @@ def test_it_stops_after_count_messages_and_the_next_run_continues(make_settings:
 
 def test_a_message_that_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
-        await send_message(make_settings("alice"), b"important", SENT, Watching())
+        await send(make_settings("alice"), b"important", SENT)
         bob = make_settings("bob", tmp_path / "bob.db")
 
         def refuse(event: Event, _: Path | None) -> None:
@@ -119,7 +117,7 @@ def test_a_tail_acknowledges_its_last_message_before_it_ends(make_settings: Make
         reading = asyncio.ensure_future(tail(bob, Until(count=1), Shown()))
         await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
         # One transmission: if bob leaves without a word, nobody ever hears of him.
-        report = await send_message(make_settings("alice"), b"hello", SendGoal(timeout_s=PATIENCE_S), Watching())
+        report = await send(make_settings("alice"), b"hello", SendGoal(timeout_s=PATIENCE_S))
         assert (report.reached, report.delivered_to) == (True, ("bob",))
         assert await reading == 1
 
@@ -128,7 +126,7 @@ def test_a_tail_acknowledges_its_last_message_before_it_ends(make_settings: Make
 
 def test_a_tail_lingers_at_most_as_long_as_asked(make_settings: MakeSettings):
     async def work() -> None:
-        await send_message(make_settings("alice"), b"hello", SENT, Watching())
+        await send(make_settings("alice"), b"hello", SENT)
         silent = make_settings("bob", sync_min_interval_ms=0)
         assert await tail(silent, Until(count=1, linger_s=0.1), Shown()) == 1
 

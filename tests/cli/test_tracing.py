@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.send import SendGoal, SendReport, Watching, send_message
+from fairway.cli.send import SendGoal, SendReport, send
 from fairway.cli.tail import Until, tail
 from fairway.cli.trace import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
@@ -36,13 +36,13 @@ class Story:
         async with asyncio.timeout(PATIENCE_S):
             receiving = asyncio.ensure_future(tail(bob, Until(count=1), lambda *_: None))
             await until(lambda: process_network(bob.node.removeprefix("local:")).nodes)
-            report = await send_message(alice, b"x" * SIZE, SendGoal(timeout_s=PATIENCE_S), Watching())
+            report = await send(alice, b"x" * SIZE, SendGoal(timeout_s=PATIENCE_S))
             await receiving
         assert report.reached
         return report
 
     def send(self, payload: bytes) -> SendReport:
-        return asyncio.run(send_message(self.settings[0], payload, SendGoal(wait=Wait.NONE), Watching()))
+        return asyncio.run(send(self.settings[0], payload, SendGoal(wait=Wait.NONE)))
 
 
 @pytest.fixture

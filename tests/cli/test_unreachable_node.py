@@ -12,7 +12,7 @@ import pytest
 
 from fairway.cli._notes import Notes
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.send import SendGoal, Watching, send_message
+from fairway.cli.send import SendGoal, send
 from fairway.cli.tail import Until, tail
 from fairway.errors import NodeUnavailableError
 from fairway.events import (
@@ -47,7 +47,7 @@ def test_a_send_to_a_node_that_does_not_serve_the_shard_says_so_and_names_the_op
         ):
             address = rest.url if kind == "rest" else str(node.addresses[0])
             settings = replace(make_settings("alice"), node=address)
-            report = await send_message(settings, b"hello", SendGoal(timeout_s=2), Watching())
+            report = await send(settings, b"hello", SendGoal(timeout_s=2))
             assert not report.reached
             return report.detail
 
@@ -65,11 +65,11 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
 
     async def work() -> None:
         alice, bob = at_place("alice", tmp_path / "alice.db"), at_place("bob")
-        report = await send_message(alice, b"first", SendGoal(), Watching())
+        report = await send(alice, b"first")
         assert not report.reached
         assert not report.failed
         assert report.detail.startswith("not sent, because no node can be used: ")
-        assert (await send_message(alice, b"second", SendGoal(wait=Wait.NONE), Watching())).reached
+        assert (await send(alice, b"second", SendGoal(wait=Wait.NONE))).reached
         came: list[bytes] = []
 
         def show(event: Event, _: Path | None) -> None:
@@ -79,12 +79,12 @@ def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_
         async with place.node():
             monkeypatch.setattr("fairway.cli.send.NODE_S", PATIENCE_S)
             reading = asyncio.ensure_future(tail(bob, Until(count=3, linger_s=0), show))
-            report = await send_message(alice, b"third", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
+            report = await send(alice, b"third", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S))
             assert report.reached
             assert report.earlier_open == 2
             # The earlier ones go out whenever a command runs with the store.
             while len(came) < 3:
-                await send_message(alice, b"again", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S), Watching())
+                await send(alice, b"again", SendGoal(wait=Wait.SENT, timeout_s=PATIENCE_S))
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         assert came[:3] == [b"first", b"second", b"third"]
@@ -102,7 +102,7 @@ def test_a_send_without_a_store_needs_a_node(
 
     monkeypatch.setattr("fairway.cli._settings.connect", at_once)
     with pytest.raises(NodeUnavailableError, match="Connection refused"):
-        asyncio.run(send_message(settings, b"x", SendGoal(), Watching()))
+        asyncio.run(send(settings, b"x"))
 
 
 def test_a_note_is_made_only_when_the_connection_is_lost_or_restored() -> None:

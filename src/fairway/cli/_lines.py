@@ -1,7 +1,7 @@
 """Lines in and lines out, without blocking the event loop.
 
-A thread reads pipes, files and terminals alike, because an event loop cannot wait for files. It reads at most one block
-ahead, so a fast writer cannot fill the memory. A line beyond the length limit is skipped and returned as `TooLong`.
+A thread reads pipes, files and terminals alike, because an event loop cannot wait for files. It reads a few lines
+ahead. A line beyond the length limit is skipped and returned as `TooLong`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import asyncio
 import os
 import threading
 from collections import deque
-from typing import Final, NamedTuple, Self
+from contextlib import suppress
+from typing import BinaryIO, Final, NamedTuple, Self
 
 from fairway.errors import copy_of
 
 MAX_LINE_BYTES: Final = 33_554_432
 """Longest line by default: some 24 MiB of payload in base64."""
-_BLOCK_BYTES: Final = 65_536
+_LINES_AHEAD: Final = 16
 _MAX_WAITING_LINES: Final = 10_000
 
 
@@ -31,77 +32,52 @@ class LineReader:
 
     def __init__(self, descriptor: int, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         """Start to read on the running event loop; the caller closes the descriptor."""
-        self._descriptor = descriptor
         self._max_line_bytes = max_line_bytes
         self._loop = asyncio.get_running_loop()
-        self._lines: deque[bytes | TooLong] = deque()
-        self._rest = bytearray()
-        self._is_skipping = False
-        self._has_ended = False
+        self._lines: asyncio.Queue[bytes | TooLong | None] = asyncio.Queue()
+        """None is the end."""
+        self._room = threading.Semaphore(_LINES_AHEAD)
         self._is_closed = False
-        self._arrived = asyncio.Event()
-        self._wanted = threading.Semaphore(0)
         # A daemon, because a thread that waits for a terminal cannot be woken and would keep the process alive.
-        threading.Thread(target=self._read, name="fairway-lines-in", daemon=True).start()
+        threading.Thread(target=self._read, args=(descriptor,), name="fairway-lines-in", daemon=True).start()
 
     def close(self) -> None:
         """End the iteration now. The thread ends after its current read."""
         self._is_closed = True
-        self._wanted.release()
-        self._arrived.set()
+        self._room.release()
+        self._lines.put_nowait(None)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes | TooLong:
         """Wait for the next line."""
-        while not self._lines or self._is_closed:
-            if self._has_ended or self._is_closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            self._wanted.release()
-            await self._arrived.wait()
-        return self._lines.popleft()
+        line = None if self._is_closed else await self._lines.get()
+        if line is None or self._is_closed:
+            self._is_closed = True
+            raise StopAsyncIteration
+        self._room.release()
+        return line
 
-    def _read(self) -> None:
-        """Read a block for each release of `_wanted`; runs in a thread."""
-        block = b"."
-        while block:
-            self._wanted.acquire()
-            if self._is_closed:
-                return
-            try:
-                block = os.read(self._descriptor, _BLOCK_BYTES)
-            except OSError:
-                block = b""
-            try:
-                self._loop.call_soon_threadsafe(self._take, block)
-            except RuntimeError:
-                # The event loop has ended.
-                return
+    def _read(self, descriptor: int) -> None:
+        """Read lines, at most some ahead of the iteration; runs in a thread."""
+        with suppress(RuntimeError):  # the event loop has ended
+            with suppress(OSError), open(descriptor, "rb", closefd=False) as opened:
+                while not self._is_closed and (line := self._next(opened)) is not None:
+                    self._room.acquire()
+                    self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
 
-    def _take(self, block: bytes) -> None:
-        *lines, rest = block.split(b"\n")
-        for line in lines:
-            self._rest += line
-            self._end_line()
-        self._rest += rest
-        if len(self._rest) > self._max_line_bytes:
-            self._is_skipping = True
-            self._rest.clear()
-        if not block:
-            self._has_ended = True
-            if self._rest or self._is_skipping:
-                self._end_line()
-        self._arrived.set()
-
-    def _end_line(self) -> None:
-        if self._is_skipping or len(self._rest) > self._max_line_bytes:
-            self._lines.append(TooLong(self._max_line_bytes))
-        else:
-            self._lines.append(bytes(self._rest).removesuffix(b"\r"))
-        self._is_skipping = False
-        self._rest.clear()
+    def _next(self, opened: BinaryIO) -> bytes | TooLong | None:
+        most = self._max_line_bytes + len(b"\r\n")
+        line = opened.readline(most)
+        is_skipped = False
+        while len(line) == most and not line.endswith(b"\n"):
+            is_skipped, line = True, opened.readline(most)
+        if not line and not is_skipped:
+            return None
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        return TooLong(self._max_line_bytes) if is_skipped or len(line) > self._max_line_bytes else line
 
 
 class LineWriter:

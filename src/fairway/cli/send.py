@@ -111,15 +111,16 @@ def command(
         sent = FileToSend(path=file, name=name, media_type=media_type)
     else:
         sent = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
-    wish = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
+    goal = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
     with _told_of_interruption(settings) as accepted:
         if machine:
-            report = asyncio.run(_send(settings, sent, wish, Watching(event=_print_event, accepted=accepted)))
+            watching = Watching(event=lambda event: _print_line(event_as_json(event)), accepted=accepted)
+            report = asyncio.run(send(settings, sent, goal, watching))
             _print_line({"event": "send-report", **as_json(report)})
         else:
             console = PlainConsole(highlight=False)
-            with _picture(console) as watching:
-                report = asyncio.run(_send(settings, sent, wish, replace(watching, accepted=accepted)))
+            with _picture(console) as progress:
+                report = asyncio.run(send(settings, sent, goal, Watching(progress=progress, accepted=accepted)))
             _print_report(console, report, settings, wait)
     raise typer.Exit(0 if report.reached else 1)
 
@@ -142,12 +143,6 @@ def _what_becomes_of_it(settings: ChannelSettings) -> str:
     return f"it stays in {settings.store}, and every command with that store continues to send it"
 
 
-async def _send(settings: ChannelSettings, sent: bytes | FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
-    if isinstance(sent, FileToSend):
-        return await send_one_file(settings, sent, wish, watching)
-    return await send_message(settings, sent, wish, watching)
-
-
 def _payload(words: list[str], file: Path | None, limit_bytes: int) -> bytes:
     if words and file is not None:
         raise ConfigurationError("give a text or --file, not both")
@@ -161,49 +156,32 @@ def _payload(words: list[str], file: Path | None, limit_bytes: int) -> bytes:
 
 
 @contextmanager
-def _picture(console: Console) -> Iterator[Watching]:
-    """Show the segments of the message while it is sent, on a terminal."""
+def _picture(console: Console) -> Iterator[Callable[[Progress | FileProgress], None]]:
+    """Yield a callback that shows the progress of the segments on a terminal."""
     if not console.is_terminal:
-        yield Watching()
+        yield lambda _: None
         return
     with Live(Text("accepted"), console=console, refresh_per_second=10, transient=True) as live:
-        yield Watching(
-            progress=lambda progress: live.update(_drawn(progress)),
-            file_progress=lambda progress: live.update(_drawn_file(progress)),
-        )
+        yield lambda progress: live.update(_drawn(progress))
 
 
-def _drawn(progress: Progress) -> Group:
-    """Draw a cell for each data segment: a dot waits, half-tone is sent, full is acknowledged."""
-    total = progress.total_chunks
-    sent = [chunk for chunk in progress.chunks_sent if chunk < total]
-    cells = Text(overflow="fold")
-    for chunk in range(total):
-        if chunk in progress.chunks_acknowledged:
-            cells.append("█", "green")
-        else:
-            cells.append("▒" if chunk in sent else "·", "yellow" if chunk in sent else "dim")
-    names = f" by {visible(', '.join(progress.acknowledged_by))}" if progress.acknowledged_by else ""
-    line = f"{len(sent)}/{total} sent, {len(progress.chunks_acknowledged)}/{total} acknowledged{names}"
-    if progress.possible_ack_count and not progress.acknowledged_by:
-        line += f" (probably by {progress.possible_ack_count})"
-    return Group(cells, Text(line, "dim"))
-
-
-def _drawn_file(progress: FileProgress) -> Group:
-    """Draw a bar of all data segments of the file: dots wait, half-tone is sent, full is acknowledged."""
-    total = progress.total_segments
+def _drawn(progress: Progress | FileProgress) -> Group:
+    """Draw a bar of the data segments: dots wait, half-tone is sent, full is acknowledged."""
+    if isinstance(progress, FileProgress):
+        total, sent, acknowledged = progress.total_segments, progress.segments_sent, progress.segments_acknowledged
+        more = f"; {progress.messages_acknowledged:,}/{counted(progress.total_messages, 'message')}"
+        if progress.resumed_messages:
+            more += f", {progress.resumed_messages:,} of them earlier"
+    else:
+        total, acknowledged = progress.total_chunks, len(progress.chunks_acknowledged)
+        sent = sum(chunk < total for chunk in progress.chunks_sent)
+        more = f" by {visible(', '.join(progress.acknowledged_by))}" if progress.acknowledged_by else ""
+        if progress.possible_ack_count and not progress.acknowledged_by:
+            more = f" (probably by {progress.possible_ack_count})"
     width = min(total, _BAR_CELLS)
-    full, sent = (width * count // total for count in (progress.segments_acknowledged, progress.segments_sent))
-    bar = Text.assemble(("█" * full, "green"), ("▒" * (sent - full), "yellow"), ("·" * (width - sent), "dim"))
-    line = (
-        f"{progress.segments_sent:,}/{counted(total, 'segment')} sent, "
-        f"{progress.segments_acknowledged:,} acknowledged; "
-        f"{progress.messages_acknowledged:,}/{counted(progress.total_messages, 'message')}"
-    )
-    if progress.resumed_messages:
-        line += f", {progress.resumed_messages:,} of them earlier"
-    return Group(bar, Text(line, "dim"))
+    full, half = (width * count // total for count in (acknowledged, max(sent, acknowledged)))
+    bar = Text.assemble(("█" * full, "green"), ("▒" * (half - full), "yellow"), ("·" * (width - half), "dim"))
+    return Group(bar, Text(f"{sent:,}/{counted(total, 'segment')} sent, {acknowledged:,} acknowledged{more}", "dim"))
 
 
 def _print_report(console: Console, report: SendReport, settings: ChannelSettings, wait: Wait) -> None:
@@ -242,10 +220,6 @@ def _print_how_to_go_on(console: Console, file: FileProgress, settings: ChannelS
     else:
         how = f"the same command with {settings.store} continues with the rest"
     console.print(f"{done}; {how}", soft_wrap=True)
-
-
-def _print_event(event: Any) -> None:
-    _print_line(event_as_json(event))
 
 
 def _print_line(told: dict[str, Any]) -> None:
@@ -310,52 +284,10 @@ class Watching:
 
     event: Callable[[Event], None] = lambda _: None
     """Every event of a send."""
-    progress: Callable[[Progress], None] = lambda _: None
-    """Each progress of the message."""
-    file_progress: Callable[[FileProgress], None] = lambda _: None
-    """Each progress of the file."""
+    progress: Callable[[Progress | FileProgress], None] = lambda _: None
+    """Each progress of the message or the file."""
     accepted: Callable[[str, int], None] = lambda *_: None
     """Called when the channel has accepted the first message: its message id, and the size of the whole payload."""
-
-
-async def send_message(settings: ChannelSettings, payload: bytes, wish: SendGoal, watching: Watching) -> SendReport:
-    """Send a payload; raise a `FairwayError` if it was not accepted."""
-    _check_store(settings, wish)
-    async with settings.open(needs_node=False) as (node, channel):
-        for kind in _OF_SENDS:
-            channel.on(kind, watching.event)
-        delayed: dict[str, MessageQueued] = {}
-
-        def note_delay(event: MessageQueued) -> None:
-            if node.status.connected:  # otherwise it waits for the node
-                delayed[event.request_id] = event
-
-        channel.on(MessageQueued, note_delay)
-        channel.on(RequestSent, lambda event: delayed.pop(event.request_id, None))
-        await channel.start()
-        earlier_open = channel.statistics().protocol.open_requests
-        receipt = await channel.send(payload, count=wish.count, by=wish.by)
-        watching.accepted(receipt.message_id, len(payload))
-        following = asyncio.ensure_future(_follow(receipt, watching.progress))
-        try:
-            reached, delivered_to, detail = await _reach(receipt, wish, node, channel)
-            if not reached and not receipt.has_ended and node.status.connected:
-                detail += await _delay(node, receipt, delayed.get(receipt.request_id))
-            detail += _hint(detail, channel)
-            # The follower may not have shown the last progress.
-            watching.progress(receipt.progress)
-        finally:
-            following.cancel()
-        return SendReport(
-            request_id=receipt.request_id,
-            message_id=receipt.message_id,
-            size_bytes=len(payload),
-            reached=reached,
-            failed=not reached and receipt.has_ended,
-            detail=detail,
-            delivered_to=delivered_to,
-            earlier_open=earlier_open if node.status.connected else 0,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,52 +301,108 @@ class FileToSend:
     """Derived from the name if None."""
 
 
-async def send_one_file(settings: ChannelSettings, file: FileToSend, wish: SendGoal, watching: Watching) -> SendReport:
-    """Send a file, in parts if it is large; raise a `FairwayError` if it was not accepted.
-
-    ``timeout_s`` is the longest wait without progress.
-    """
-    _check_store(settings, wish)
+async def send(
+    settings: ChannelSettings,
+    content: bytes | FileToSend,
+    goal: SendGoal | None = None,
+    watching: Watching | None = None,
+) -> SendReport:
+    """Send a payload or a file, in parts if it is large; raise a `FairwayError` if it was not accepted."""
+    goal, watching = goal or SendGoal(), watching or Watching()
+    if goal.wait is Wait.NONE and settings.store is None:
+        raise ConfigurationError(
+            "--wait none needs a store, in which the message stays until it is sent: give --store, or --wait sent"
+        )
     async with settings.open(needs_node=False) as (node, channel):
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
-        await channel.start()
-        earlier_open = sum(not is_file_request(each) for each in channel.protocol.requests.open)
-        steps = _Steps(watching)
-        sending = asyncio.ensure_future(
-            send_file(
-                channel,
-                file.path,
-                name=file.name,
-                media_type=file.media_type,
-                count=wish.count,
-                by=wish.by,
-                wait=wish.wait,
-                progress=steps.note,
-            )
+        if isinstance(content, FileToSend):
+            report = await _send_file(channel, node, content, goal, watching)
+        else:
+            report = await _send_message(channel, node, content, goal, watching)
+        earlier_open = report.earlier_open if node.status.connected else 0
+        return replace(report, detail=report.detail + _hint(report.detail, channel), earlier_open=earlier_open)
+
+
+async def _started(channel: ReliableChannel) -> int:
+    """Start the channel; return how many earlier messages it continues to send."""
+    await channel.start()
+    return sum(not is_file_request(each) for each in channel.protocol.requests.open)
+
+
+async def _send_message(
+    channel: ReliableChannel, node: WakuNode, payload: bytes, goal: SendGoal, watching: Watching
+) -> SendReport:
+    delayed: dict[str, MessageQueued] = {}
+
+    def note_delay(event: MessageQueued) -> None:
+        if node.status.connected:  # otherwise it waits for the node
+            delayed[event.request_id] = event
+
+    channel.on(MessageQueued, note_delay)
+    channel.on(RequestSent, lambda event: delayed.pop(event.request_id, None))
+    earlier_open = await _started(channel)
+    receipt = await channel.send(payload, count=goal.count, by=goal.by)
+    watching.accepted(receipt.message_id, len(payload))
+    following = asyncio.ensure_future(_follow(receipt, watching.progress))
+    try:
+        reached, delivered_to, detail = await _reach(receipt, goal, node, channel)
+        if not reached and not receipt.has_ended and node.status.connected:
+            detail += await _delay(node, receipt, delayed.get(receipt.request_id))
+        # The follower may not have shown the last progress.
+        watching.progress(receipt.progress)
+    finally:
+        following.cancel()
+    return SendReport(
+        request_id=receipt.request_id,
+        message_id=receipt.message_id,
+        size_bytes=len(payload),
+        reached=reached,
+        failed=not reached and receipt.has_ended,
+        detail=detail,
+        delivered_to=delivered_to,
+        earlier_open=earlier_open,
+    )
+
+
+async def _send_file(
+    channel: ReliableChannel, node: WakuNode, file: FileToSend, goal: SendGoal, watching: Watching
+) -> SendReport:
+    earlier_open = await _started(channel)
+    steps = _Steps(watching)
+    sending = asyncio.ensure_future(
+        send_file(
+            channel,
+            file.path,
+            name=file.name,
+            media_type=file.media_type,
+            count=goal.count,
+            by=goal.by,
+            wait=goal.wait,
+            progress=steps.note,
         )
-        try:
-            detail = await _reach_file(sending, steps, wish, node, channel)
-            detail += _hint(detail, channel)
-        finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-        failure = sending.exception() if not sending.cancelled() else None
-        if failure is not None and not isinstance(failure, DeliveryFailedError):
-            raise failure
-        last = steps.last
-        assert last is not None, "a send without progress raises"
-        return SendReport(
-            request_id=last.request_id,
-            message_id=last.message_id,
-            size_bytes=last.size_bytes,
-            reached=not detail,
-            failed=failure is not None,
-            detail=detail,
-            delivered_to=() if detail else sending.result().delivered_to,
-            earlier_open=earlier_open if node.status.connected else 0,
-            file=last,
-        )
+    )
+    try:
+        detail = await _reach_file(sending, steps, goal, node, channel)
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    failure = sending.exception() if not sending.cancelled() else None
+    if failure is not None and not isinstance(failure, DeliveryFailedError):
+        raise failure
+    last = steps.last
+    assert last is not None, "a send without progress raises"
+    return SendReport(
+        request_id=last.request_id,
+        message_id=last.message_id,
+        size_bytes=last.size_bytes,
+        reached=not detail,
+        failed=failure is not None,
+        detail=detail,
+        delivered_to=() if detail else sending.result().delivered_to,
+        earlier_open=earlier_open,
+        file=last,
+    )
 
 
 class _Steps:
@@ -430,25 +418,25 @@ class _Steps:
             self._watching.accepted(progress.message_id, progress.size_bytes)
         self.last = progress
         self.changed.set()
-        self._watching.file_progress(progress)
+        self._watching.progress(progress)
 
 
 async def _reach_file(
-    sending: asyncio.Future[FileDelivery], steps: _Steps, wish: SendGoal, node: WakuNode, channel: ReliableChannel
+    sending: asyncio.Future[FileDelivery], steps: _Steps, goal: SendGoal, node: WakuNode, channel: ReliableChannel
 ) -> str:
     """Wait while there is progress; return why the goal was not reached, or an empty text."""
     # A file that cannot be sent raises before the first progress.
     await _first((sending, asyncio.ensure_future(steps.changed.wait())), None)
-    if not sending.done() and wish.wait is not Wait.NONE:
-        there = asyncio.ensure_future(_is_there(node, wish))
+    if not sending.done() and goal.wait is not Wait.NONE:
+        there = asyncio.ensure_future(_is_there(node, goal))
         await _first((sending, there), None)
         if not sending.done() and not there.result():
             return _no_node(node)
     while not sending.done():
         steps.changed.clear()
-        await _first((sending, asyncio.ensure_future(steps.changed.wait())), wish.timeout_s)
+        await _first((sending, asyncio.ensure_future(steps.changed.wait())), goal.timeout_s)
         if not sending.done() and not steps.changed.is_set():
-            return f"no progress within {wish.timeout_s:g} s{_refusal_of(channel)}"
+            return f"no progress within {goal.timeout_s:g} s{_refusal_of(channel)}"
     error = sending.exception()
     return "" if error is None else str(error)
 
@@ -500,22 +488,15 @@ async def _first(tasks: tuple[asyncio.Future[Any], asyncio.Future[Any]], timeout
     await asyncio.gather(tasks[1], return_exceptions=True)
 
 
-def _check_store(settings: ChannelSettings, wish: SendGoal) -> None:
-    if wish.wait is Wait.NONE and settings.store is None:
-        raise ConfigurationError(
-            "--wait none needs a store, in which the message stays until it is sent: give --store, or --wait sent"
-        )
-
-
 async def _follow(receipt: Receipt, tell: Callable[[Progress], None]) -> None:
     async for progress in receipt.updates():
         tell(progress)
 
 
-async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
+async def _is_there(node: WakuNode, goal: SendGoal) -> bool:
     """Wait at most `NODE_S` for the node, or without a limit if the goal has none."""
     try:
-        async with asyncio.timeout(None if wish.timeout_s is None else NODE_S):
+        async with asyncio.timeout(None if goal.timeout_s is None else NODE_S):
             async for status in node.status_changes():
                 if status.connected:
                     return True
@@ -525,26 +506,26 @@ async def _is_there(node: WakuNode, wish: SendGoal) -> bool:
 
 
 async def _reach(
-    receipt: Receipt, wish: SendGoal, node: WakuNode, channel: ReliableChannel
+    receipt: Receipt, goal: SendGoal, node: WakuNode, channel: ReliableChannel
 ) -> tuple[bool, tuple[str, ...], str]:
     """Wait; return whether the goal was reached, who has the message, and why it was not reached."""
     limit: AbstractAsyncContextManager[object] = (
-        nullcontext() if wish.timeout_s is None else asyncio.timeout(wish.timeout_s)
+        nullcontext() if goal.timeout_s is None else asyncio.timeout(goal.timeout_s)
     )
     delivered_to: tuple[str, ...] = ()
     try:
         async with limit:
-            if wish.wait is not Wait.NONE and not await _is_there(node, wish):
+            if goal.wait is not Wait.NONE and not await _is_there(node, goal):
                 return False, (), _no_node(node)
-            if wish.wait is Wait.SENT:
+            if goal.wait is Wait.SENT:
                 await receipt.sent()
-            elif wish.wait is Wait.DELIVERED:
+            elif goal.wait is Wait.DELIVERED:
                 delivered_to = (await receipt.delivered()).delivered_to
     except DeliveryFailedError as error:
         return False, (), str(error)
     except TimeoutError:
-        if wish.wait is not Wait.NONE and not node.status.connected:
+        if goal.wait is not Wait.NONE and not node.status.connected:
             return False, (), _no_node(node)
-        what = "acknowledged as asked" if wish.wait is Wait.DELIVERED else "sent"
-        return False, (), f"not {what} within {wish.timeout_s:g} s{_refusal_of(channel)}"
+        what = "acknowledged as asked" if goal.wait is Wait.DELIVERED else "sent"
+        return False, (), f"not {what} within {goal.timeout_s:g} s{_refusal_of(channel)}"
     return True, delivered_to, ""
