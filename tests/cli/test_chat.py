@@ -18,7 +18,6 @@ from fairway.cli.tail import Until, tail
 from fairway.events import Event, NodeStatusChanged
 from fairway.nodes.connecting import connect
 from fairway.nodes.node import RoutedMessage
-from fairway.options import SdsConfig
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
@@ -90,21 +89,6 @@ def test_a_line_is_sent_shown_to_the_others_and_marked_when_they_have_it(make_se
     run(work())
 
 
-def test_who_shows_an_unsent_and_an_unacknowledged_line(make_settings: MakeSettings):
-    async def work() -> None:
-        alice = Keyboard()
-        talking = asyncio.ensure_future(chat(make_settings("alice"), alice))
-        alice.type("/who")
-        await alice.see("you have sent nothing yet")
-        alice.type("into the void")
-        alice.type("/who")
-        await alice.see('"into the void" is not acknowledged yet')
-        alice.type(None)
-        await talking
-
-    run(work())
-
-
 def test_a_file_is_sent_and_saved(make_settings: MakeSettings, tmp_path: Path):
     (tmp_path / "picture").write_bytes(b"\x00" * 200_000)
 
@@ -160,24 +144,6 @@ def test_waiting_lists_missing_messages_and_they_are_shown_when_they_arrive(make
             for name, text in (("dave", "when?"), ("carol", "yes, at eight"), ("erin", "me too")):
                 assert (await talk.alice.see(f"{name}  ")).endswith(f"{name}  {text}")
             await talk.alice.see("synced")
-
-    run(work())
-
-
-def test_a_message_whose_cited_message_is_missing_is_marked(make_settings: MakeSettings):
-    async def work() -> None:
-        alice = Keyboard()
-        settings = make_settings("alice", sds=SdsConfig(gap_timeout_ms=50), sweep_in_buf_interval_ms=20)
-        talking = asyncio.ensure_future(chat(settings, alice))
-        await alice.see("you are alice in team")
-        await say_as(settings, "carol", "c1", "yes, at eight", HistoryEntry("0123456789abcdef", None, None))
-        assert (await alice.see("carol  ")).endswith("yes, at eight  [an earlier message is missing]")
-        alice.type("/waiting")
-        line = await alice.see("has been missing for")
-        assert line.startswith("  a message of an unknown sender (01234567) has been missing for ")
-        assert line.endswith("; nothing waits for it")
-        alice.type("/quit")
-        await talking
 
     run(work())
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
-from fairway.cli._files import make_folder, read_payload, read_stream, save_payload
+from fairway.cli._files import make_folder, read_payload, save_payload
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
 
 
@@ -21,12 +20,6 @@ def test_a_longer_file_is_refused_with_its_size(tmp_path: Path):
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str):
     with pytest.raises(ConfigurationError, match="give the path of a readable file"):
         read_payload(tmp_path / name, 5)
-
-
-def test_a_stream_is_read_to_its_end_unless_it_is_too_long():
-    assert read_stream(io.BytesIO(b"12345"), 5) == b"12345"
-    with pytest.raises(MessageTooLargeError):
-        read_stream(io.BytesIO(b"123456"), 5)
 
 
 def test_a_saved_payload_is_whole_and_nothing_else_is_left(tmp_path: Path):

@@ -48,11 +48,6 @@ def test_a_node_has_an_archive_unless_it_is_told_to_have_none(options_of, given,
     assert options_of(**given).archive == kept_in
 
 
-def test_a_shard_that_the_waku_network_does_not_have_is_refused(options_of):
-    with pytest.raises(ConfigurationError, match=r"0\.\.7 in this cluster, not 9"):
-        options_of(shard=[9])
-
-
 def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
     with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
         options_of(shard=[2], shards=[2])
@@ -69,10 +64,3 @@ def test_half_of_a_certificate_is_an_error_in_the_words_of_the_options(words, to
     result = CliRunner().invoke(app, ["node", *words])
     assert isinstance(result.exception, ConfigurationError)
     assert told in str(result.exception)
-
-
-@pytest.mark.parametrize("words", [["--cluster", "65536"], ["--shards", "1025"], ["--loss", "1.5"]])
-def test_a_number_out_of_its_range_is_refused_with_the_name_of_the_option(words):
-    result = CliRunner().invoke(app, ["node", *words])
-    assert result.exit_code == 2
-    assert words[0] in result.output

@@ -159,20 +159,6 @@ def test_a_wrong_command_is_answered_and_nothing_ends(
     run(work())
 
 
-def test_statistics_count_open_requests(make_settings: MakeSettings):
-    async def work() -> None:
-        async with driven(make_settings("alice")) as alice:
-            await alice.line("ready")
-            alice.command("send", text="hello")
-            await alice.line("request-sent")
-            alice.command("statistics", tag="s")
-            statistics = await alice.line("statistics", tag="s")
-            assert statistics["protocol"]["open_requests"] == 1
-            assert statistics["protocol"]["transmissions"]["content"] >= 1
-
-    run(work())
-
-
 def test_stop_ends_it_after_all_earlier_commands_are_accepted(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         async with driven(make_settings("alice", tmp_path / "alice.db")) as alice:

@@ -118,36 +118,6 @@ def test_a_signal_stops_it_after_a_last_line(tmp_path: Path, number: signal.Sign
     run(work())
 
 
-@pytest.mark.full
-def test_after_kill_9_accepted_messages_are_sent_and_finished_messages_do_not_come_again(tmp_path: Path):
-    async def work() -> None:
-        async with house_in(tmp_path) as house:
-            alice = await house.participant("alice")
-            # Nobody else takes part: what alice accepts waits in her store.
-            accepted = []
-            for number in range(20):
-                alice.tell(command="send", text=f"message {number}", tag=number, request_id=f"request-{number}")
-                accepted.append((await alice.line("accepted", tag=number))["message_id"])
-            alice.kill()
-            bob = await house.participant("bob")
-            await alice.start()
-            received = [await bob.line("message-received") for _ in range(20)]
-            assert [each["message_id"] for each in received] == accepted
-            assert not any(each["redelivered"] for each in received)
-            bob.kill()
-            await bob.start()
-            alice.tell(command="send", text="message 0", request_id="request-0", tag="again")
-            assert (await alice.line("accepted", tag="again"))["message_id"] == accepted[0]
-            alice.tell(command="send", text="the last")
-            # If bob was killed before he finished the last message, it comes again with a mark.
-            seen = {sds_id for each in received for sds_id in each["sds_ids"]}
-            while (each := await bob.line("message-received"))["size"] != len("the last"):
-                assert each["redelivered"] is True
-                assert set(each["sds_ids"]) <= seen
-
-    run(work())
-
-
 def test_a_chat_reads_lines_from_a_pipe():
     words = ("chat", "--node", "local:", "--channel", "team", "--sender", "alice")
     ended = subprocess.run(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,13 +167,6 @@ def test_a_typed_password_is_asked_for_twice_and_never_echoed(tmp_path):
     assert Keystore(tmp_path / "typed.keystore").membership(PASSWORD)
 
 
-def test_no_option_takes_a_password():
-    for words in ("create", "register", "show"):
-        result = CliRunner().invoke(app, ["rln", words, "--password", PASSWORD, "x"])
-        assert result.exit_code == 2
-        assert "No such option" in result.output
-
-
 @pytest.mark.full
 def test_no_output_has_a_secret(fairway, tmp_path):
     ok(fairway("group", "ours.json", "--create"))
@@ -223,12 +215,3 @@ def test_a_commitment_beyond_the_field_and_a_missing_file_raise(fairway):
     assert isinstance(fairway("show", "none.keystore").exception, StorageError)
     assert fairway("register", "ours.json", "--commitment", "00" * 32, "--limit", "65536").exit_code == 2
     assert "'--epoch-ms'" in fairway("group", "new.json", "--create", "--epoch-ms", "0").output
-
-
-def test_a_group_of_many_shows_some_and_says_how_many_more(fairway, tmp_path):
-    group = MembershipFile.create(Path("many.json"))
-    for number in range(1, 24):
-        group.register(number.to_bytes(32, "little"), 1)
-    shown = ok(fairway("group", "many.json"))
-    assert "23 members" in shown
-    assert "3 more, see --json" in shown

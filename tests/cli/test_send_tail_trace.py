@@ -123,13 +123,6 @@ def test_short_texts_are_shown_and_other_payloads_are_saved(fairway: Run, tmp_pa
     assert saved == [b"x" * 5_000, b"\xff\x00"]
 
 
-def test_a_raw_file_is_sent_as_its_content_alone(fairway: Run, tmp_path: Path):
-    (tmp_path / "note.txt").write_bytes(b"low water at noon")
-    sent(fairway, "--file", str(tmp_path / "note.txt"), "--raw")
-    output = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0").output
-    assert "alice 17 bytes  low water at noon" in output
-
-
 def test_a_file_is_shown_by_name_and_type_where_it_is_not_saved(fairway: Run, tmp_path: Path):
     (tmp_path / "note").write_bytes(b"low water at noon")
     sent(fairway, "--file", str(tmp_path / "note"), "--name", "tide.txt", "--media-type", "text/x-tide")

@@ -19,7 +19,6 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.discovery.node_record import NodeRecord
-from fairway.nodes.discovery.peer_memory import default_state
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestOptions
 from patience import PATIENCE_S, until
@@ -138,28 +137,6 @@ def test_a_second_node_beside_the_first_has_a_new_key_and_says_why(tmp_path, cap
     (told,) = caplog.messages
     assert "new peer id: another node runs with" in told
     assert "--state" in told
-
-
-def test_a_node_whose_folder_of_state_cannot_be_made_serves_with_a_new_key(tmp_path, caplog):
-    (tmp_path / "file").write_bytes(b"")
-    settings = NodeSettings(options=ServiceOptions(), rest=None, state=tmp_path / "file" / "state")
-
-    async def work():
-        async with serving(settings):
-            return
-
-    asyncio.run(work())
-    (told,) = caplog.messages
-    assert "cannot be used" in told
-    assert "--state" in told
-
-
-def test_the_folder_of_state_follows_the_xdg_specification(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert default_state() == tmp_path / "fairway"
-    monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
-    monkeypatch.setenv("HOME", "/somewhere")
-    assert str(default_state()) == "/somewhere/.local/state/fairway"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,6 @@ import pytest
 from fairway.cli._settings import load_options, shared_key
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.wire.topics import default_topic
-
-
-@pytest.mark.parametrize("channel_id", ["", "a/b"])
-def test_a_channel_id_that_fits_in_no_topic_raises_and_names_the_option(channel_id: str):
-    with pytest.raises(ConfigurationError, match="--topic"):
-        default_topic(channel_id)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "zz" * 32, "ab" * 16])

@@ -124,15 +124,6 @@ def test_a_tail_acknowledges_its_last_message_before_it_ends(make_settings: Make
     run(work())
 
 
-def test_a_tail_lingers_at_most_as_long_as_asked(make_settings: MakeSettings):
-    async def work() -> None:
-        await send(make_settings("alice"), b"hello", SENT)
-        silent = make_settings("bob", sync_min_interval_ms=0)
-        assert await tail(silent, Until(count=1, linger_s=0.1), Shown()) == 1
-
-    run(work())
-
-
 @pytest.mark.parametrize(
     ("payload", "text"),
     [

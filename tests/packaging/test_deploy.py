@@ -163,15 +163,6 @@ def test_the_unit_starts_the_node_with_options_that_it_has():
     assert credentials == {Path(argument).name for argument in arguments if argument.startswith("/run/credentials/")}
 
 
-def test_the_unit_is_closed_against_all_that_a_node_needs_not():
-    given = directives()
-    for name in ("DynamicUser", "NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
-        assert given[name] == ["yes"]
-    assert given["ProtectSystem"] == ["strict"]
-    assert given["CapabilityBoundingSet"] == [""]
-    assert given["StateDirectory"] == ["fairway"]
-
-
 def test_the_file_of_options_has_only_options_of_the_node():
     known = {name.removeprefix("--") for parameter in parser().params for name in parameter.opts}
     text = (DEPLOY / "node.toml").read_text(encoding="utf-8")
@@ -215,12 +206,6 @@ def test_the_node_of_compose_gets_options_that_it_has_and_all_files_are_there():
     # Only what other nodes and browsers need is open to other machines.
     published = [port for service in composed["services"].values() for port in service.get("ports", ())]
     assert [port for port in published if not port.startswith("127.0.0.1:")] == ["60000:60000", "8000:8000"]
-
-
-def test_every_variable_that_compose_asks_for_is_in_the_example():
-    asked = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text(encoding="utf-8")))
-    example = (DEPLOY / "env.example").read_text(encoding="utf-8")
-    assert asked == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
 
 
 def test_the_tokens_of_compose_are_files_that_git_does_not_see():
