@@ -13,7 +13,7 @@ from fairway.channel.receipt import Progress
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._files import words_for
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.send import FileToSend, SendGoal, SendReport, Watching, send
+from fairway.cli.send import SendGoal, SendReport, Watching, send
 from fairway.cli.tail import Brought, Until, tail
 from fairway.cli.trace import trace_message
 from fairway.events import Event, MessageDelivered, MessageReceived
@@ -136,7 +136,7 @@ def test_a_file_in_parts_arrives_whole_and_both_sides_show_progress(make_setting
         receiving = asyncio.ensure_future(tail(bob, until_whole, show, save=tmp_path / "in"))
         alice = make_settings("alice", segmentation=small)
         watching = Watching(progress=steps.append)
-        sending = asyncio.ensure_future(send(alice, FileToSend(path=path), SendGoal(timeout_s=PATIENCE_S), watching))
+        sending = asyncio.ensure_future(send(alice, path, SendGoal(timeout_s=PATIENCE_S), watching))
         assert await receiving == 1
         async with listening(bob):
             report = await sending
@@ -156,7 +156,7 @@ def test_a_file_without_acknowledgement_is_a_failed_send(make_settings: MakeSett
 
     async def work() -> None:
         alice = make_settings("alice", max_retry_attempts=1, retry_interval_ms=50)
-        report = await send(alice, FileToSend(path=path), SendGoal(timeout_s=None))
+        report = await send(alice, path, SendGoal(timeout_s=None))
         assert (report.reached, report.failed) == (False, True)
         assert "send the file again" in report.detail
 

@@ -187,9 +187,9 @@ def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tm
 @pytest.mark.parametrize(
     ("name", "given", "told"),
     [
-        ("chart.pdf", {"name": "../../x"}, "one component of a path.*--name"),
-        (".hidden", {}, "begins with a dot.*--name"),
-        ("chart.pdf", {"media_type": "pdf"}, "such as image/jpeg.*--media-type"),
+        ("chart.pdf", {"name": "../../x"}, "one component of a path.*name="),
+        (".hidden", {}, "begins with a dot.*rename the file"),
+        ("chart.pdf", {"media_type": "pdf"}, "such as image/jpeg.*media_type="),
         ("missing/chart.pdf", {}, "cannot be read"),
     ],
 )

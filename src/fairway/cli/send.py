@@ -63,12 +63,6 @@ def command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Send only the content of the file, as one message, for js-waku and others.")
     ] = False,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the file for receivers.", show_default="its own name")
-    ] = None,
-    media_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Such as image/jpeg.", show_default="derived from the name")
-    ] = None,
     wait: Annotated[Wait, typer.Option(help="What to wait for; with none, a later command sends the message.")] = (
         Wait.DELIVERED
     ),
@@ -100,15 +94,11 @@ def command(
 
     [bold]fairway send --channel team --sender alice --store alice.db --file backup.tar --timeout 0[/bold]
     """
-    if file is None and (raw or name is not None or media_type is not None):
-        raise ConfigurationError("--raw, --name and --media-type need a file; give --file PATH, too")
-    if raw and (name is not None or media_type is not None):
-        raise ConfigurationError(
-            "--raw sends no name and no media type; leave it out, or leave out --name and --media-type"
-        )
-    sent: bytes | FileToSend
+    if raw and file is None:
+        raise ConfigurationError("--raw needs a file; give --file PATH, too")
+    sent: bytes | Path
     if file is not None and not raw and not text:
-        sent = FileToSend(path=file, name=name, media_type=media_type)
+        sent = file
     else:
         sent = _payload(text or [], file, settings.options.segmentation.max_message_size_bytes)
     goal = SendGoal(wait=wait, count=max(count, len(set(by or []))), by=tuple(by or []), timeout_s=timeout or None)
@@ -290,24 +280,13 @@ class Watching:
     """Called when the channel has accepted the first message: its message id, and the size of the whole payload."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileToSend:
-    """A file that is sent with its name and media type."""
-
-    path: Path
-    name: str | None = None
-    """Name for receivers; that of the file if None."""
-    media_type: str | None = None
-    """Derived from the name if None."""
-
-
 async def send(
     settings: ChannelSettings,
-    content: bytes | FileToSend,
+    content: bytes | Path,
     goal: SendGoal | None = None,
     watching: Watching | None = None,
 ) -> SendReport:
-    """Send a payload or a file, in parts if it is large; raise a `FairwayError` if it was not accepted."""
+    """Send a payload, or the file at a path, in parts if it is large; raise a `FairwayError` if it was not accepted."""
     goal, watching = goal or SendGoal(), watching or Watching()
     if goal.wait is Wait.NONE and settings.store is None:
         raise ConfigurationError(
@@ -316,7 +295,7 @@ async def send(
     async with settings.open(needs_node=False) as (node, channel):
         for kind in _OF_SENDS:
             channel.on(kind, watching.event)
-        if isinstance(content, FileToSend):
+        if isinstance(content, Path):
             report = await _send_file(channel, node, content, goal, watching)
         else:
             report = await _send_message(channel, node, content, goal, watching)
@@ -366,21 +345,12 @@ async def _send_message(
 
 
 async def _send_file(
-    channel: ReliableChannel, node: WakuNode, file: FileToSend, goal: SendGoal, watching: Watching
+    channel: ReliableChannel, node: WakuNode, file: Path, goal: SendGoal, watching: Watching
 ) -> SendReport:
     earlier_open = await _started(channel)
     steps = _Steps(watching)
     sending = asyncio.ensure_future(
-        send_file(
-            channel,
-            file.path,
-            name=file.name,
-            media_type=file.media_type,
-            count=goal.count,
-            by=goal.by,
-            wait=goal.wait,
-            progress=steps.note,
-        )
+        send_file(channel, file, count=goal.count, by=goal.by, wait=goal.wait, progress=steps.note)
     )
     try:
         detail = await _reach_file(sending, steps, goal, node, channel)

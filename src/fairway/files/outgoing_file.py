@@ -59,9 +59,7 @@ class OutgoingFile:
         try:
             header_bytes = len(encode_file_message(empty))
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{error}; give another with name= (--name) or media_type= (--media-type)"
-            ) from error
+            raise ConfigurationError(f"{error}; rename the file, or give another with name= or media_type=") from error
         if part_bytes < 1 or header_bytes > payload_bytes:
             raise ConfigurationError(
                 f"messages of {payload_bytes} bytes have no room for the header of a file; raise "
