@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.encryption import Encryption
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, StorageError
-from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.events import EVENT_NAMES, MessageReceived
 from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
+from fairway.simulation.history import History
 from fairway.storage.channel_store import ChannelStore
 
 _CHECKED_S: Final = 5.0
@@ -36,28 +37,9 @@ class Wish:
     is_accepted: bool = False
 
 
-class Witness(Protocol):
-    """Receives what happens at the side of the application."""
-
-    def told(self, name: str, event: Event) -> None:
-        """Note an event."""
-
-    def received(self, name: str, message: MessageReceived) -> None:
-        """Note a message that was handed over."""
-
-    def accepted(self, name: str, request_id: str) -> None:
-        """Note that ``send`` returned."""
-
-    def answered(self, name: str, request_id: str, delivered_to: tuple[str, ...] | None) -> None:
-        """Note the result of a receipt: the recipients, or None for a failure."""
-
-    def forgotten(self, name: str, request_id: str) -> None:
-        """Note that a channel does not know a send that it had accepted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelArguments:
-    """What a life opens its channel with."""
+    """The arguments with which a life opens its channel."""
 
     node: WakuNode
     channel_id: str
@@ -75,7 +57,7 @@ class Application:
         name: str,
         arguments: ChannelArguments,
         wishes: dict[str, Wish],
-        witness: Witness,
+        history: History,
         slow_ms: int,
         dice: Random,
     ) -> None:
@@ -85,7 +67,7 @@ class Application:
         """The channel, once it has started."""
         self._arguments = arguments
         self._wishes = wishes
-        self._witness = witness
+        self._history = history
         self._slow_ms = slow_ms
         self._dice = dice
 
@@ -106,7 +88,7 @@ class Application:
         self.channel = channel
         for kind in EVENT_NAMES:
             if kind is not MessageReceived:
-                channel.on(kind, lambda event: self._witness.told(self.name, event))
+                channel.on(kind, lambda event: self._history.told(self.name, event))
         following = [asyncio.ensure_future(self.follow(request_id)) for request_id in self._wishes]
         if has_loop:
             async for message in channel:
@@ -129,15 +111,15 @@ class Application:
             else:
                 receipt = await channel.send(wish.payload, by=wish.by, request_id=request_id, deadline=wish.deadline_s)
                 wish.is_accepted = True
-                self._witness.accepted(self.name, request_id)
+                self._history.accepted(self.name, request_id)
             acknowledgement = await receipt.delivered()
-            self._witness.answered(self.name, request_id, acknowledgement.delivered_to)
+            self._history.answered(self.name, request_id, acknowledgement.delivered_to)
         except DeliveryFailedError:
-            self._witness.answered(self.name, request_id, None)
+            self._history.answered(self.name, request_id, None)
         except ConfigurationError:
-            self._witness.forgotten(self.name, request_id)
+            self._history.forgotten(self.name, request_id)
         except (ChannelClosedError, StorageError):
-            # The next life goes on with it.
+            # The next life continues it.
             return
         self._wishes.pop(request_id, None)
 
@@ -150,6 +132,6 @@ class Application:
                 return
 
     async def _take(self, message: MessageReceived) -> None:
-        self._witness.received(self.name, message)
+        self._history.received(self.name, message)
         if self._slow_ms:
             await asyncio.sleep(self._dice.expovariate(1_000 / self._slow_ms))

@@ -1,14 +1,14 @@
-"""`Report`: what happened in a world, as figures; `FurpsFigures`: those of several worlds together.
+"""`Report`: the figures of a world; `Furps`: the figures of several worlds together.
 
-The FURPS of SDS (waku-org/pm, ``FURPS/application/sds.md``, "Performance") say of a group in which somebody speaks at
-least every S seconds: a sender knows within S that a participant has its message, and everybody has it within 6 S. Here
-S is 5 s. Figures are of the time before the network is healed.
+The FURPS of SDS (waku-org/pm, ``FURPS/application/sds.md``, "Performance") assume a group with at least one message
+every S seconds. A sender knows within S that a participant has its message, and all have it within 6 S. Here S is 5 s.
+Figures are of the time before the network is healed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any, Final
 
@@ -27,24 +27,24 @@ class Report:
     plan: Plan
     violations: tuple[Violation, ...]
     trace_hash: str
-    """Hash of everything that happened, in its order."""
+    """Hash of all events in order."""
     virtual_ms: int
-    """How long all of it took, in virtual time."""
+    """Duration in virtual time."""
     sent: int
     delivered: int
     """Sends whose first end was `MessageDelivered`."""
     failed: int
     """Sends whose first end was `DeliveryError`."""
     received: int
-    """Messages that applications were handed."""
+    """Messages handed to applications."""
     bytes: dict[str, int]
-    """Encoded bytes that the network took, by purpose."""
+    """Encoded bytes accepted by the network, by purpose."""
     known_ms: tuple[int, ...]
-    """From each send until its sender knew that somebody has it."""
+    """Time from each send until its sender knew that a participant has it."""
     everywhere_ms: tuple[int, ...]
-    """From each send until all that it is owed to had it."""
+    """Time from each send until all owed participants had it."""
     happened: dict[str, int]
-    """How often each event and each action happened."""
+    """Number of each event and each action."""
 
     @classmethod
     def of(cls, plan: Plan, history: History) -> Report:
@@ -75,7 +75,7 @@ class Report:
         )
 
     def judged(self, history: History) -> Report:
-        """Return the same figures with what was known at the end."""
+        """Return the same figures with the violations and times at the end."""
         return replace(
             self,
             violations=tuple(history.violations),
@@ -90,7 +90,7 @@ class Report:
         return not self.violations
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as what JSON can hold."""
+        """Return the report as JSON types."""
         return {
             "replay": replay_command(self.plan),
             "ok": self.ok,
@@ -116,17 +116,17 @@ class Furps:
 
     messages: int
     known_p50_ms: int | None
-    """Until a sender knew that somebody has its message."""
+    """Time until a sender knew that a participant has its message."""
     known_p90_ms: int | None
     known_within_s: float | None
-    """Share of all messages of which the sender knew that within S."""
+    """Share of all messages whose sender knew it within S."""
     everywhere_p50_ms: int | None
-    """Until everybody had a message."""
+    """Time until all participants had a message."""
     everywhere_p90_ms: int | None
     everywhere_within_6s: float | None
-    """Share of all messages that everybody had within 6 S."""
+    """Share of all messages that all participants had within 6 S."""
     bytes_per_message: int | None
-    """Transmitted bytes, each counted once however many receive them, for each message."""
+    """Transmitted bytes for each message, each counted once for all receivers."""
 
     @classmethod
     def of(cls, reports: Iterable[Report]) -> Furps:
@@ -148,8 +148,8 @@ class Furps:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures as what JSON can hold."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """Return the figures as JSON types."""
+        return asdict(self)
 
 
 def _rank(ordered: Sequence[int], share: float) -> int | None:

@@ -1,7 +1,7 @@
-"""`WatchedStore`: the store of a participant, which compares what it gives back with what it was given.
+"""`WatchedStore`: the store of a participant; it compares the restored state with the writes.
 
-After a crash a store has all writes that it confirmed, and of the later ones the first few, each of them whole
-(`ChannelStore.submit`). `Kept` follows that over all lives of a participant.
+After a crash a store has all confirmed writes, and perhaps the first few of the later ones, each of them whole
+(`ChannelStore.submit`). `Kept` follows the writes over all lives of a participant.
 """
 
 from __future__ import annotations
@@ -9,36 +9,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from fairway.errors import StorageError
 from fairway.events import MessageReceived, OrderKey
+from fairway.simulation.history import History
 from fairway.storage.channel_store import ChannelStore, HistoryPage, Stored, StoredRequest, TracePoint, Write
 
 
-class Watcher(Protocol):
-    """Receives what happens at a store."""
-
-    def stored(self, name: str, write: Write) -> None:
-        """Note a write that is durable."""
-
-    def store_differs(self, text: str) -> None:
-        """Note that a store gave back something else than it was given."""
-
-
 class Kept:
-    """What the store of one participant holds."""
+    """The content of the store of one participant."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], object] = {}
         """The rows of the protocol, by table and key."""
         self.inbox: dict[int, MessageReceived] = {}
-        """The messages that the application has not finished, by number."""
+        """Unfinished messages by number."""
         self.pending: deque[Write] = deque()
-        """Writes that were submitted and are not confirmed."""
+        """Submitted writes that are not confirmed."""
 
     def apply(self, write: Write) -> None:
-        """Take a write that is durable."""
+        """Apply a durable write."""
         for change in write.changes:
             if change.row is None:
                 self.rows.pop((change.table, change.key), None)
@@ -49,7 +39,7 @@ class Kept:
             self.inbox.pop(number, None)
 
     def equals(self, stored: Stored) -> bool:
-        """Return whether a store gives back what is held."""
+        """Return whether a restored state has this content."""
         rows = {(change.table, change.key): change.row for change in stored.changes}
         inbox = {number: replace(message, redelivered=False) for number, message in stored.inbox}
         return rows == self.rows and inbox == {
@@ -60,14 +50,14 @@ class Kept:
 class WatchedStore(ChannelStore):
     """A store for one life of a participant."""
 
-    def __init__(self, name: str, store: ChannelStore, kept: Kept, watcher: Watcher) -> None:
+    def __init__(self, name: str, store: ChannelStore, kept: Kept, history: History) -> None:
         self._name = name
         self._store = store
         self._kept = kept
-        self._watcher = watcher
+        self._watch = history
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        """Open the store; the watcher learns whether it holds what it must."""
+        """Open the store; note in the history if it does not hold what it must."""
         stored = self._store.open(channel_id, sender_id, content_topic)
         kept = self._kept
         while not kept.equals(stored) and kept.pending:
@@ -76,7 +66,7 @@ class WatchedStore(ChannelStore):
         if not kept.equals(stored):
             text = f"{self._name} found {len(stored.changes)} rows and {len(stored.inbox)} messages in its store, "
             text += f"and had stored {len(kept.rows)} and {len(kept.inbox)}, or others"
-            self._watcher.store_differs(text)
+            self._watch.store_differs(text)
         return stored
 
     def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
@@ -92,7 +82,7 @@ class WatchedStore(ChannelStore):
 
     def _confirm(self, write: Write) -> None:
         self._kept.apply(write)
-        self._watcher.stored(self._name, write)
+        self._watch.stored(self._name, write)
 
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request."""
