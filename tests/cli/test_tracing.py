@@ -13,7 +13,7 @@ from fairway.cli.send import SendGoal, SendReport, send
 from fairway.cli.tail import Until, tail
 from fairway.cli.trace import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
-from fairway.events import MessageReceived
+from fairway.events import MessageReceived, MessageSent
 from fairway.files.sending import Wait
 from fairway.nodes.local.network import process_network
 from fairway.storage.channel_store import SendOutcome
@@ -50,23 +50,18 @@ def story(make_settings: MakeSettings, tmp_path: Path) -> Story:
     return Story(make_settings, tmp_path)
 
 
-def test_a_trace_has_segments_hashes_attempts_acknowledgements_and_receipts(story: Story):
+def test_a_trace_has_the_send_its_transmissions_and_its_receipts(story: Story):
     trace = trace_message(story.report.message_id, [story.alice, story.bob])
     assert trace is not None
-    (sending,) = trace.sendings
-    assert (sending.who, sending.request_id) == ("alice", story.report.request_id)
-    assert sending.request is not None
-    assert (sending.request.outcome, sending.request.size_bytes) == (SendOutcome.DELIVERED, SIZE)
-    data = [segment for segment in sending.segments if not segment.is_parity]
-    assert [segment.chunk_index for segment in data] == [0, 1, 2]
-    assert all(segment.attempts >= 1 and segment.acknowledged for segment in data)
-    assert {segment.acknowledged_by for segment in data} == {("bob",)}
+    ((who, request),) = trace.sends
+    assert (who, request.request_id) == ("alice", story.report.request_id)
+    assert (request.outcome, request.size_bytes, request.delivered_to) == (SendOutcome.DELIVERED, SIZE, ("bob",))
+    sent = [step.event for step in trace.steps if isinstance(step.event, MessageSent)]
+    assert {event.chunk_info.chunk_index for event in sent if not event.chunk_info.is_parity} == {0, 1, 2}
     (receipt,) = trace.receipts
     assert (receipt.who, receipt.size_bytes) == ("bob", SIZE)
     assert isinstance(receipt.event, MessageReceived)
-    assert set(receipt.event.message_hashes) <= {
-        each for segment in sending.segments for each in segment.message_hashes
-    }
+    assert set(receipt.event.message_hashes) <= {event.message_hash for event in sent}
     times = [step.at_ms for step in trace.steps]
     assert times == sorted(times)
     assert all(describe(step.event) for step in trace.steps)
@@ -88,8 +83,8 @@ def test_two_requests_with_the_same_message_have_separate_traces(story: Story):
     one = trace_message(again.request_id, [story.alice])
     assert both is not None
     assert one is not None
-    assert [sending.request_id for sending in both.sendings] == [story.report.request_id, again.request_id]
-    assert [sending.request_id for sending in one.sendings] == [again.request_id]
+    assert [request.request_id for _, request in both.sends] == [story.report.request_id, again.request_id]
+    assert [request.request_id for _, request in one.sends] == [again.request_id]
 
 
 def test_an_unknown_message_has_no_trace(story: Story):

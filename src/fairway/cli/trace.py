@@ -1,8 +1,8 @@
 """``fairway trace``: shows the path of a message, read from the stores of several participants.
 
-Each store records what happened to a message at its participant. The command sorts these records by time: how often
-each segment was sent and under which hash, who acknowledged it, how the send ended, and who received the message.
-Clocks of different machines may disagree; the order within one store is always right.
+Each store records the events of a message at its participant: each transmission of a segment with its hash, each
+acknowledgement, the outcome of the send, and each receipt. The command sorts these events by time. Clocks of different
+machines may disagree; the order within one store is always right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -43,7 +43,6 @@ from fairway.units import counted
 from fairway.visible import visible
 
 _SHOWN_STEPS: Final = 40
-_SHOWN_SEGMENTS: Final = 40
 _WIDTH_OF_A_FILE: Final = 160
 """Width of the tables in columns without a terminal."""
 
@@ -58,7 +57,7 @@ def command(
     everything: Annotated[bool, typer.Option("--all", help="Show every step.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Show the path of a message: its segments, hashes, attempts and acknowledgements, and its receivers.
+    """Show the path of a message: its transmissions, acknowledgements, outcome and receivers.
 
     The steps of all stores are in one list, ordered by time. Exit code 1 if no store knows the message. The command
     only reads the stores, and they may be in use.
@@ -84,17 +83,7 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
     return {
         "message_id": trace.message_id,
         "channel_id": trace.channel_id,
-        "sendings": [
-            as_json(
-                {
-                    "who": sending.who,
-                    "request_id": sending.request_id,
-                    "request": sending.request,
-                    "segments": sending.segments,
-                }
-            )
-            for sending in trace.sendings
-        ],
+        "sends": [{"who": who, **as_json(request)} for who, request in trace.sends],
         "steps": [_step(step) for step in trace.steps],
     }
 
@@ -109,8 +98,10 @@ def _step(step: TracedEvent) -> dict[str, Any]:
 
 def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     console.print(f"[bold]message {trace.message_id}[/bold] in {_plain(trace.channel_id)}", soft_wrap=True)
-    for sending in trace.sendings:
-        _print_sending(console, sending)
+    for who, request in trace.sends:
+        size = counted(request.size_bytes, "byte")
+        line = f"sent by {_plain(who)}, {size}, request {_plain(request.request_id)}: {_plain(_outcome(request))}"
+        console.print(line, soft_wrap=True)
     start_ms = trace.steps[0].at_ms if trace.steps else 0
     table = Table(title="What happened", title_justify="left")
     for heading in ("time", "after", "who", "segment", "what"):
@@ -130,34 +121,8 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
         console.print(f"received by {receivers}", style="green")
 
 
-def _print_sending(console: Console, sending: TracedSending) -> None:
-    request = sending.request
-    size = f", {counted(request.size_bytes, 'byte')}" if request is not None else ""
-    console.print(
-        f"sent by {_plain(sending.who)}{size}, request {_plain(sending.request_id)}: {_plain(_outcome(request))}",
-        soft_wrap=True,
-    )
-    table = Table(title="Its segments", title_justify="left")
-    for heading in ("segment", "attempts", "hashes", "acknowledged"):
-        table.add_column(heading, justify="right" if heading in {"segment", "attempts"} else "left")
-    for segment in sending.segments[:_SHOWN_SEGMENTS]:
-        if segment.acknowledged:
-            state = f"[green]by {_plain(', '.join(segment.acknowledged_by))}[/green]"
-        elif segment.possible_ack_count:
-            state = f"[yellow]probably, by {segment.possible_ack_count}[/yellow]"
-        else:
-            state = f"[red]{_plain(segment.error)}[/red]" if segment.error else "parity" if segment.is_parity else "no"
-        hashes = " ".join(message_hash.hex()[:16] for message_hash in dict.fromkeys(segment.message_hashes))
-        table.add_row(str(segment.chunk_index), str(segment.attempts), hashes, state)
-    if len(sending.segments) > _SHOWN_SEGMENTS:
-        table.add_row("...", "", f"{len(sending.segments) - _SHOWN_SEGMENTS} more, see --json", "")
-    console.print(table)
-
-
-def _outcome(request: StoredRequest | None) -> str:
+def _outcome(request: StoredRequest) -> str:
     match request:
-        case None:
-            return "its outcome is unknown"
         case StoredRequest(outcome=SendOutcome.DELIVERED, delivered_to=names, ended_at_ms=int(ended_ms)):
             after_s = (ended_ms - request.accepted_at_ms) / 1000
             return f"delivered to {', '.join(names) or 'several together'} after {after_s:,.1f} s"
@@ -196,43 +161,16 @@ class TracedEvent:
     """Size of a received payload, which is not recorded itself."""
 
 
-@dataclass(slots=True, kw_only=True)
-class TracedSegment:
-    """The state of one segment of a send."""
-
-    chunk_index: int
-    is_parity: bool
-    attempts: int = 0
-    """Started transmissions."""
-    message_hashes: list[bytes] = field(default_factory=list)
-    """Hashes of the WakuMessages that the network accepted, oldest first."""
-    possible_ack_count: int = 0
-    acknowledged: bool = False
-    acknowledged_by: tuple[str, ...] = ()
-    """Sender ids of participants that acknowledged it; later ones may be missing."""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedSending:
-    """One send of the message."""
-
-    who: str
-    request_id: str
-    request: StoredRequest | None
-    """None if the store no longer has it."""
-    segments: tuple[TracedSegment, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrace:
     """The path of one message."""
 
     message_id: str
     channel_id: str
-    sendings: tuple[TracedSending, ...]
+    sends: tuple[tuple[str, StoredRequest], ...]
+    """Sender and state of each send that a store still has, in the order of acceptance."""
     steps: tuple[TracedEvent, ...]
-    """Everything, in order of time."""
+    """All events in order of time."""
 
     @property
     def receipts(self) -> tuple[TracedEvent, ...]:
@@ -255,23 +193,23 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
         return None
     message_id, request_id = found
     steps: list[TracedEvent] = []
-    requests: dict[tuple[str, str], StoredRequest] = {}
+    sends: list[tuple[str, StoredRequest]] = []
     for owner, reader in zip(owners, readers, strict=True):
         who = owner.sender_id
-        requests |= {(who, stored.request_id): stored for stored in reader.requests(message_id)}
+        sends += [(who, request) for request in reader.requests(message_id)]
         steps += [
             TracedEvent(at_ms=point.at_ms, who=who, event=point.event, size_bytes=point.size_bytes)
             for point in reader.trace(message_id)
         ]
     if request_id is not None:
         steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
-        requests = {key: stored for key, stored in requests.items() if key[1] == request_id}
+        sends = [(who, request) for who, request in sends if request.request_id == request_id]
     # A stable sort: events of one store within a millisecond keep their order.
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
         message_id=message_id,
         channel_id=owners[0].channel_id,
-        sendings=_sendings(steps, requests),
+        sends=tuple(sorted(sends, key=lambda send: send[1].accepted_at_ms)),
         steps=tuple(steps),
     )
 
@@ -342,51 +280,3 @@ def _resolve(identifier: str, readers: Iterable[StoreReader]) -> tuple[str, str 
             f"{identifier} is the beginning of {len(prefixed)} message ids; give a longer one of: {some}"
         )
     return (prefixed.pop(), None) if prefixed else None
-
-
-def _sendings(
-    steps: Iterable[TracedEvent], requests: dict[tuple[str, str], StoredRequest]
-) -> tuple[TracedSending, ...]:
-    """Return every send of the message, in order of acceptance."""
-    stories: dict[tuple[str, str], list[Event]] = {}
-    for key in sorted(requests, key=lambda key: requests[key].accepted_at_ms):
-        stories[key] = []
-    for step in steps:
-        if isinstance(step.event, MessageEvent):
-            stories.setdefault((step.who, step.event.request_id), []).append(step.event)
-    return tuple(
-        TracedSending(
-            who=who,
-            request_id=request_id,
-            request=requests.get((who, request_id)),
-            segments=_segments(events),
-        )
-        for (who, request_id), events in stories.items()
-    )
-
-
-def _segments(events: Iterable[Event]) -> tuple[TracedSegment, ...]:
-    segments: dict[int, TracedSegment] = {}
-    known: frozenset[int] = frozenset()
-    for event in events:
-        match event:
-            case MessageSending(chunk_info=chunk):
-                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).attempts += 1
-            case MessageSent(chunk_info=chunk, message_hash=message_hash):
-                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).message_hashes.append(message_hash)
-            case MessagePossiblyAcknowledged(chunk_info=chunk, possible_ack_count=count):
-                segment = _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity)
-                segment.possible_ack_count = max(segment.possible_ack_count, count)
-            case MessageSendError(chunk_info=chunk, reason=reason):
-                _segment(segments, chunk.chunk_index, is_parity=chunk.is_parity).error = reason.value
-            case MessageAcknowledged(chunks_acknowledged=chunks, acknowledged_by=names):
-                # The event is about the segments that the previous one did not have.
-                for index in frozenset(chunks) - known:
-                    segment = _segment(segments, index, is_parity=False)
-                    segment.acknowledged, segment.acknowledged_by = True, names
-                known = frozenset(chunks)
-    return tuple(segments[index] for index in sorted(segments))
-
-
-def _segment(segments: dict[int, TracedSegment], index: int, *, is_parity: bool) -> TracedSegment:
-    return segments.setdefault(index, TracedSegment(chunk_index=index, is_parity=is_parity))
