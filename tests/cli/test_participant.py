@@ -14,7 +14,7 @@ import pytest
 
 from fairway.cli._lines import LineReader
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.participant import Reporting, run_participant
+from fairway.cli.participant import run_participant
 from fairway.errors import ConfigurationError, NodeUnavailableError, StorageError
 from patience import PATIENCE_S, run
 
@@ -25,14 +25,14 @@ Line = dict[str, Any]
 class Driver:
     """The other end of one participant that runs in this process."""
 
-    def __init__(self, settings: ChannelSettings, reporting: Reporting) -> None:
+    def __init__(self, settings: ChannelSettings, **reporting: Any) -> None:
         commands_out, self._commands = os.pipe()
         events_out, self._events = os.pipe()
         self._pipes = [commands_out, events_out]
         self._reader = LineReader(events_out)
         self.told: list[Line] = []
         self.running = asyncio.ensure_future(
-            run_participant(settings, reporting, commands=commands_out, events=self._events)
+            run_participant(settings, commands=commands_out, events=self._events, **reporting)
         )
 
     def command(self, name: str, **fields: Any) -> None:
@@ -68,7 +68,7 @@ class Driver:
 
 @asynccontextmanager
 async def driven(settings: ChannelSettings, **reporting: Any) -> AsyncIterator[Driver]:
-    driver = Driver(settings, Reporting(**reporting))
+    driver = Driver(settings, **reporting)
     try:
         yield driver
     finally:
@@ -230,9 +230,7 @@ def test_it_ends_when_its_output_is_closed(make_settings: MakeSettings):
         commands_out, commands = os.pipe()
         events_out, events = os.pipe()
         os.close(events_out)
-        running = asyncio.ensure_future(
-            run_participant(make_settings("alice"), Reporting(), commands=commands_out, events=events)
-        )
+        running = asyncio.ensure_future(run_participant(make_settings("alice"), commands=commands_out, events=events))
         try:
             os.write(commands, b'{"command":"send","text":"x"}\n')
             os.close(commands)

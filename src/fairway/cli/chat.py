@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +36,7 @@ from fairway.events import (
 )
 from fairway.files.receiving import FileReceiver
 from fairway.files.sending import FileProgress, is_file_request, send_file
-from fairway.protocol.statistics import Gap
-from fairway.units import MS_PER_S, NS_PER_S, counted
+from fairway.units import NS_PER_S, counted
 from fairway.visible import visible
 
 
@@ -57,7 +55,7 @@ def command(
     """Chat in a channel: type lines to send them, and read the messages of others.
 
     A line with a check mark names those who have a message of yours. /file PATH sends a file, /who shows who
-    acknowledged your last message, /waiting lists missing messages, /quit or Ctrl-D ends. Input may also be a pipe.
+    acknowledged your last message, /quit or Ctrl-D ends. Input may also be a pipe.
 
     Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
     """
@@ -78,11 +76,7 @@ _LAST_WORDS_S = 10.0
 """Time at the end for the network to accept the last messages."""
 _SHOWN_OF_A_LINE = 40
 _KEPT_RECEIPTS = 1_000
-_SHOWN_GAPS = 10
-_SHORT_ID = 8
-_MINUTE_S = 60
-_HOUR_S = 3_600
-COMMANDS = "/file PATH sends a file, /who shows who has your last message, /waiting lists missing messages, /quit ends"
+COMMANDS = "/file PATH sends a file, /who shows who has your last message, /quit ends"
 
 
 async def chat(settings: ChannelSettings, screen: Screen, *, save: Path | None = None) -> None:
@@ -151,8 +145,6 @@ class Conversation:
             task.add_done_callback(self._files.discard)
         elif command == "/who":
             self._who()
-        elif command == "/waiting":
-            self._waiting()
         elif command.startswith("/") and not command.startswith("//"):
             self._note(
                 f"there is no {command}; {COMMANDS}; to send a line that begins with / begin it with //",
@@ -202,16 +194,6 @@ class Conversation:
         else:
             self._note(f"{_quoted(shown)} is not acknowledged yet")
 
-    def _waiting(self) -> None:
-        gaps = self._channel.gaps(_SHOWN_GAPS)
-        if not gaps:
-            self._note("nothing is missing")
-        for gap in gaps:
-            self._note(_as_note(gap, time.time()))
-        more = self._channel.statistics().protocol.missing - len(gaps)
-        if more > 0:
-            self._note(f"and {more:,} more are missing")
-
     async def _listen(self, stream: EventStream) -> None:
         async for event in stream:
             if isinstance(event, MessageReceived):
@@ -254,7 +236,7 @@ class Conversation:
                 self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
             case StatusChanged(status=status):
                 is_held_up = status is ChannelStatus.SYNCING and self._channel.gaps(1)
-                self._note(f"{status.value}: messages are missing; /waiting lists them" if is_held_up else status.value)
+                self._note(f"{status.value}: earlier messages are missing" if is_held_up else status.value)
             case _:
                 note = self._notes.of(event)
                 if note is not None:
@@ -283,26 +265,6 @@ class Conversation:
 def _line(at_s: float, sender: str, text: str, style: str) -> Text:
     return Text.assemble(
         (time.strftime("%H:%M ", time.localtime(at_s)), "dim"), (f"{visible(sender)}  ", style), indented(text)
-    )
-
-
-def _as_note(gap: Gap, now_s: float) -> str:
-    author = f"a message of {gap.sender_id or 'an unknown sender'}"
-    missing = f"{author} ({gap.message_id[:_SHORT_ID]}) has been missing for {_ago(now_s - gap.since_ms / MS_PER_S)}"
-    if not gap.waiting:
-        return f"{missing}; nothing waits for it"
-    counts = Counter(sender for sender, _ in gap.waiting)
-    whose = ", ".join(f"{count:,} of {sender}" for sender, count in counts.items())
-    wait = "waits" if len(gap.waiting) == 1 else "wait"
-    return f"{missing}; {len(gap.waiting):,} {wait} for it: {whose}"
-
-
-def _ago(seconds: float) -> str:
-    whole = max(0, round(seconds))
-    if whole < _MINUTE_S:
-        return f"{whole} s"
-    return (
-        f"{whole // _MINUTE_S} min" if whole < _HOUR_S else f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
     )
 
 

@@ -14,7 +14,6 @@ import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -65,14 +64,8 @@ def command(
     Example: [bold]echo '{"command":"send","text":"hello"}' | fairway participant --node /ip4/127.0.0.1/tcp/60000
     --channel team --sender alice --store alice.db[/bold]
     """
-    asyncio.run(
-        run_participant(
-            settings,
-            Reporting(save=save, payloads=payloads),
-            commands=sys.stdin.fileno(),
-            events=sys.stdout.fileno(),
-        )
-    )
+    commands, events = sys.stdin.fileno(), sys.stdout.fileno()
+    asyncio.run(run_participant(settings, commands=commands, events=events, save=save, payloads=payloads))
 
 
 _MAX_UNDER_WAY: Final = 256
@@ -143,30 +136,25 @@ def _tag_of(line: bytes) -> Any:
     return given.get("tag") if isinstance(given, dict) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reporting:
-    """The output for received messages: lines, and saved payloads."""
-
-    save: Path | None = None
-    """Folder for files (under their names) and other payloads (under their message ids)."""
-    payloads: bool = False
-    """Whether lines carry ``payload_base64``."""
-
-
-async def run_participant(settings: ChannelSettings, reporting: Reporting, *, commands: int, events: int) -> None:
+async def run_participant(
+    settings: ChannelSettings, *, commands: int, events: int, save: Path | None = None, payloads: bool = False
+) -> None:
     """Take part until a stop command, the end of ``commands``, SIGTERM or SIGINT.
 
-    ``commands`` and ``events`` are file descriptors. A `FairwayError` that ends it early is printed and raised.
+    ``commands`` and ``events`` are file descriptors. Files and other payloads are saved in the folder ``save``; with
+    ``payloads`` the lines of messages carry ``payload_base64``. A `FairwayError` that ends it early is printed and
+    raised.
     """
     out = LineWriter(events)
     try:
         async with stop_event() as stopping:
             try:
-                if reporting.save is not None:
-                    make_folder(reporting.save)
+                if save is not None:
+                    make_folder(save)
                 async with settings.open(needs_node=False) as (_, channel):
-                    files = None if reporting.save is None else await FileReceiver.open(channel, reporting.save)
-                    await _Participant(channel, out, reporting, files).run(LineReader(commands), stopping)
+                    files = None if save is None else await FileReceiver.open(channel, save)
+                    participant = _Participant(channel, out, files, save, payloads=payloads)
+                    await participant.run(LineReader(commands), stopping)
             except FairwayError as error:
                 _say(out, **_error(error))
                 raise
@@ -186,13 +174,16 @@ class _Participant:
         self,
         channel: ReliableChannel,
         out: LineWriter,
-        reporting: Reporting,
         files: FileReceiver | None,
+        folder: Path | None,
+        *,
+        payloads: bool,
     ) -> None:
         self._channel = channel
         self._out = out
-        self._reporting = reporting
         self._files = files
+        self._folder = folder
+        self._payloads = payloads
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(_MAX_UNDER_WAY)
 
@@ -241,11 +232,11 @@ class _Participant:
             await self._out.room()
 
     async def _report_message(self, message: MessageReceived) -> None:
-        told = event_as_json(message, with_payload=self._reporting.payloads)
-        if self._reporting.save is not None and self._files is not None:
+        told = event_as_json(message, with_payload=self._payloads)
+        if self._folder is not None and self._files is not None:
             brought: Path | FileOutcome | None = await self._files.take(message)
             if brought is None:
-                brought = await save_message(self._files, self._reporting.save, message)
+                brought = await save_message(self._files, self._folder, message)
             told |= brought_as_json(brought)
         await self._out.written(self._out.put(as_line(told)))
         if not message.ephemeral:

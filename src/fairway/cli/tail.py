@@ -27,7 +27,7 @@ from fairway.cli._files import make_folder, save_message, words_for
 from fairway.cli._notes import Notes
 from fairway.cli._settings import ChannelSettings
 from fairway.errors import DecodeError
-from fairway.events import EVENT_NAMES, Event, MessageReceived
+from fairway.events import Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits, FileOutcome, FileRefused
 from fairway.files.receiving import FileReceiver
 from fairway.units import NS_PER_S, counted
@@ -60,7 +60,7 @@ def command(
             metavar="SECONDS", min=0, help="At the end, wait at most this long until acknowledgements are sent."
         ),
     ] = 20.0,
-    events: Annotated[bool, typer.Option("--events", help="Show every event, not only messages.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Print every event, as JSON lines.")] = False,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -93,24 +93,18 @@ def command(
     notes = Notes(settings.sender_id)
 
     def show(event: Event, brought: Brought | None) -> None:
-        if not events and not isinstance(event, MessageReceived):
-            note = notes.of(event)
-            if note is not None:
-                asides.print(Text(*note), soft_wrap=True)
-            return
-        if machine:
+        if (machine and isinstance(event, MessageReceived)) or events:
             told = event_as_json(event) | (brought_as_json(brought) if brought is not None else {})
             sys.stdout.buffer.write(as_line(told))
             sys.stdout.buffer.flush()
-        elif isinstance(event, MessageReceived):
-            if events or not isinstance(brought, FileArriving | FileRefused | FilePart):
-                console.print(message_text(event, brought), soft_wrap=True)
-            else:
-                words = words_for(brought)
-                if words is not None:
-                    asides.print(Text(f"{visible(event.sender_id)}: {words}", "dim"), soft_wrap=True)
-        else:
-            console.print(_other(event), soft_wrap=True)
+        elif not isinstance(event, MessageReceived):
+            note = notes.of(event)
+            if note is not None:
+                asides.print(Text(*note), soft_wrap=True)
+        elif not isinstance(brought, FileArriving | FileRefused | FilePart):
+            console.print(message_text(event, brought), soft_wrap=True)
+        elif (words := words_for(brought)) is not None:
+            asides.print(Text(f"{visible(event.sender_id)}: {words}", "dim"), soft_wrap=True)
 
     until = Until(
         count=count,
@@ -120,7 +114,7 @@ def command(
         linger_s=linger,
     )
     limits = FileLimits(max_file_bytes=max_file_bytes, max_incomplete_bytes=4 * max_file_bytes)
-    is_shown: Callable[[bytes], bool] = (lambda _: False) if machine else _is_short_text
+    is_shown: Callable[[bytes], bool] = (lambda _: False) if machine or events else _is_short_text
     seen = asyncio.run(tail(settings, until, show, save=save, limits=limits, is_shown=is_shown))
     raise typer.Exit(1 if count is not None and seen < count else 0)
 
@@ -155,20 +149,6 @@ def message_text(message: MessageReceived, brought: Brought | None) -> Text:
         indented(text) if text is not None else (f"SHA-256 {message.message_id}", "magenta"),
         (f"  [{', '.join(marks)}]" if marks else "", "dim"),
     )
-
-
-def _other(event: Event) -> Text:
-    told = event_as_json(event)
-    name = EVENT_NAMES[type(event)]
-    fields = ", ".join(f"{key} {_short(value)}" for key, value in told.items() if key not in {"event", "type"})
-    return Text.assemble((time.strftime("%H:%M:%S "), "dim"), (f"{name}  ", "yellow"), (fields, "dim"))
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict):
-        return "/".join(str(item) for item in value.values())
-    text = ascii(value) if not isinstance(value, str) else visible(value)
-    return f"{text[:12]}..." if len(text) == 64 and text.isalnum() else text
 
 
 _POLL_S: Final = 0.05
