@@ -81,18 +81,8 @@ class Opening(Coroutine[Any, Any, T]):
     def close(self) -> None:
         """Close the coroutine; nothing is opened."""
         self._coroutine.close()
-        # Nothing uses this, except a program that awaits the `close` of a channel or node which it has not opened.
-        return _Raising(self._not_awaited())  # type: ignore[return-value]
 
     def _not_awaited(self) -> NotAwaitedError:
         return NotAwaitedError(
             f"{self._call}(...) was not awaited: write 'await {self._call}(...)', or 'async with {self._call}(...) as'"
         )
-
-
-class _Raising:
-    def __init__(self, error: NotAwaitedError) -> None:
-        self._error = error
-
-    def __await__(self) -> Generator[Any, Any, NoReturn]:
-        raise self._error

@@ -152,7 +152,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapper(**given: Any) -> None:
         options = {name: given.pop(name) for name in _OPTIONS}
-        command(_settings_of(**options), **given)
+        command(_settings_of(options), **given)
 
     described: Any = wrapper
     described.__signature__ = Signature([*(each.replace(annotation=hints[each.name]) for each in own), *added])
@@ -160,33 +160,25 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _settings_of(
-    *,
-    node: str | None,
-    ca: Path | None,
-    channel: str | None,
-    sender: str | None,
-    topic: str | None,
-    cluster: int | None,
-    shards: int | None,
-    store: Path | None,
-    rln: Path | None,
-    rln_keystore: Path | None,
-    key_file: Path | None,
-    profile: Profile | None,
-    options: str | None,
-) -> ChannelSettings:
-    """Return the settings of the options; raise `ConfigurationError` if one is missing or wrong."""
+def _settings_of(given: dict[str, Any]) -> ChannelSettings:
+    """Return the settings of the options by name; raise `ConfigurationError` if one is missing or wrong."""
+    node, channel, sender = given["node"], given["channel"], given["sender"]
     return ChannelSettings(
         node=_given(node, "--node", "FAIRWAY_NODE", "run 'fairway node' in another terminal to have one"),
-        tls_ca_file=ca,
+        tls_ca_file=given["ca"],
         channel_id=_given(channel, "--channel", "FAIRWAY_CHANNEL", "any name that all participants use"),
         sender_id=_given(sender, "--sender", "FAIRWAY_SENDER", "a name that no other participant of the channel has"),
-        content_topic=topic,
-        store=store,
-        rln=_membership(rln, rln_keystore),
-        options=load_options(options, profile=profile, node=node, cluster_id=cluster, shard_count=shards),
-        encryption=_cipher(key_file),
+        content_topic=given["topic"],
+        store=given["store"],
+        rln=_membership(given["rln"], given["rln_keystore"]),
+        options=load_options(
+            given["options"],
+            profile=given["profile"],
+            node=node,
+            cluster_id=given["cluster"],
+            shard_count=given["shards"],
+        ),
+        encryption=_cipher(given["key_file"]),
     )
 
 
