@@ -212,7 +212,7 @@ def test_no_part_imports_what_its_extra_does_not_bring():
     assert wrong == []
 
 
-def test_the_core_imports_no_clock_no_chance_and_no_outside_world():
+def test_the_core_imports_no_clock_no_randomness_and_no_input_or_output():
     wrong = []
     for path in pure_modules():
         for line, imported in imports_of(path):
@@ -238,7 +238,7 @@ def impurity_of(node: ast.AST) -> str | None:
     return None
 
 
-def test_the_core_does_nothing_that_depends_on_more_than_its_arguments():
+def test_the_core_calls_nothing_impure():
     wrong = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)} {impurity}"
         for path in pure_modules()
@@ -259,7 +259,7 @@ def test_the_core_awaits_nothing():
     assert wrong == []
 
 
-def test_generated_code_stays_inside_the_wire():
+def test_only_the_wire_imports_generated_code():
     wrong = [
         f"{name_of(path)}:{line} imports {imported}"
         for path in modules()
@@ -270,7 +270,7 @@ def test_generated_code_stays_inside_the_wire():
     assert wrong == []
 
 
-def test_each_public_class_has_a_name_of_its_own():
+def test_no_two_public_classes_share_a_name():
     classes = Counter(
         node.name
         for path in modules()
@@ -331,7 +331,7 @@ def reaches_inside(node: ast.AST) -> str | None:
     return None
 
 
-def test_tests_reach_the_product_by_public_names():
+def test_tests_use_public_names_only():
     wrong = [
         f"{name_of(path)}:{getattr(node, 'lineno', 0)} {name}"
         for folder in ("tests", "benchmarks", "examples", "fuzz")
@@ -358,7 +358,7 @@ def names_of_modules() -> dict[str, Path]:
     return named
 
 
-def test_no_module_is_needed_by_what_it_needs():
+def test_no_imports_are_circular():
     named = names_of_modules()
     needs = {
         name: {full if full in named else full.rpartition(".")[0] for _, full in imports_of(path)}

@@ -58,7 +58,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return Bench(tmp_path, monkeypatch, capsys)
 
 
-def test_without_node_ours_is_measured_and_the_peer_column_says_why_it_is_empty(bench: Bench) -> None:
+def test_without_node_js_the_column_of_the_peer_says_why_it_is_empty(bench: Bench) -> None:
     report = bench.report(HASH)
     (figure,) = report["figures"]
     assert figure["ours"] > 0
@@ -77,7 +77,7 @@ def test_a_peer_is_measured_beside_ours(bench: Bench) -> None:
     assert report["machine"]["node"] == "22.1.0"
 
 
-def test_a_peer_that_was_given_other_bytes_is_no_peer(bench: Bench) -> None:
+def test_a_peer_that_measured_other_bytes_fails_the_benchmark(bench: Bench) -> None:
     bench.add_peer({"rate": 2.0, "fingerprint": "00" * 32})
     with pytest.raises(AssertionError, match="js-waku was given other messages"):
         bench.report(HASH)
@@ -117,7 +117,7 @@ def test_every_file_of_the_table_measures_what_it_says(bench: Bench, names: tupl
 
 @pytest.mark.full
 @pytest.mark.xdist_group("interop")
-def test_what_js_waku_sends_is_measured_where_it_can_be_installed(
+def test_js_waku_to_fairway_is_measured_if_js_waku_can_be_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["benchmarks", "--json", "--quick", "end to end: js-waku to fairway, 1 KiB"]

@@ -31,7 +31,7 @@ def test_nine_of_ten_that_missed_the_last_of_a_burst_notice_it_within_15_seconds
 
 
 @pytest.mark.parametrize("participants", [3, 12])
-def test_an_idle_group_of_any_size_speaks_as_often_as_one_participant(participants: int) -> None:
+def test_an_idle_group_of_any_size_sends_as_often_as_one_participant(participants: int) -> None:
     group = Group(participants, BloomPolicy.NEWS)
     for name in group.stacks:
         group.send(name, b"good night")
@@ -43,7 +43,7 @@ def test_an_idle_group_of_any_size_speaks_as_often_as_one_participant(participan
     assert 35 <= group.transmissions - before <= 80
 
 
-def test_news_end_the_silence_at_once() -> None:
+def test_a_message_after_an_idle_time_is_acknowledged_at_once() -> None:
     group = Group(3, BloomPolicy.NEWS)
     group.send("p0", b"good night")
     group.pass_time(10 * HOUR_MS)

@@ -29,7 +29,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_copy_of_an_error_has_its_class_text_attributes_and_cause(error):
+def test_a_copied_error_has_the_class_text_attributes_and_cause_of_the_original(error):
     copied = copy_of(raised(error))
     assert copied is not error
     assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
@@ -37,7 +37,7 @@ def test_a_copy_of_an_error_has_its_class_text_attributes_and_cause(error):
     assert getattr(copied, "filename", None) == getattr(error, "filename", None)
 
 
-def test_copies_that_are_raised_many_times_grow_neither_each_other_nor_the_original():
+def test_raising_copies_many_times_lengthens_no_traceback():
     error = raised(errors.ChannelClosedError("the channel is closed"))
     before = traceback.format_exception(error)
     lengths = {len(traceback.format_exception(raised(copy_of(error)))) for _ in range(100)}

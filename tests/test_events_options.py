@@ -78,7 +78,7 @@ from fairway.options import (
         (lambda: ReliableChannelOptions(bloom_filter_size=0), "bloom_filter_size must be at least 1"),
     ],
 )
-def test_an_option_that_cannot_work_fails_where_it_is_written_and_says_why(make, text):
+def test_an_impossible_option_raises_with_the_reason(make, text):
     with pytest.raises(ConfigurationError, match=text):
         make()
     # Whoever expects a plain ValueError of a wrong argument gets one.
@@ -154,14 +154,14 @@ def test_the_logos_profile_has_the_defaults_of_its_specification():
 # The names of RELIABLE-CHANNEL-API
 
 
-def test_the_specifications_names_replace_what_the_sds_layer_says():
+def test_the_names_of_the_specification_replace_the_sds_layer():
     options = ReliableChannelOptions(
         causal_history_size=200, bloom_filter_size=500, sds=SdsConfig(bloom_error_rate=0.1)
     )
     assert options.sds == SdsConfig(causal_history_size=200, bloom_capacity=500, bloom_error_rate=0.1)
 
 
-def test_in_a_copy_the_specifications_names_go_on_replacing_until_they_are_taken_out():
+def test_in_a_copy_the_names_of_the_specification_replace_the_sds_layer_until_set_to_none():
     options = ReliableChannelOptions(causal_history_size=200)
     assert dataclasses.replace(options, advanced=Advanced(max_missing=1)).sds.causal_history_size == 200
     assert dataclasses.replace(options, causal_history_size=3).sds.causal_history_size == 3
@@ -174,7 +174,7 @@ def test_in_a_copy_the_specifications_names_go_on_replacing_until_they_are_taken
 # Options from a file
 
 
-def test_options_come_from_a_mapping_with_layers_and_choices_by_their_text():
+def test_a_mapping_gives_options_with_nested_layers_and_choices_by_text():
     options = ReliableChannelOptions.from_mapping(
         {
             "profile": "logos",
@@ -223,7 +223,7 @@ def test_options_come_from_a_mapping_with_layers_and_choices_by_their_text():
         ("profile=logos", "options must be a mapping of names to values"),
     ],
 )
-def test_a_mapping_that_is_wrong_is_refused_by_the_name_of_the_option(mapping, text):
+def test_a_wrong_mapping_is_refused_with_the_name_of_the_option(mapping, text):
     with pytest.raises(ConfigurationError, match=text):
         ReliableChannelOptions.from_mapping(mapping)
 
@@ -237,13 +237,13 @@ def test_a_mapping_that_is_wrong_is_refused_by_the_name_of_the_option(mapping, t
         (SdsConfig, "id_rule"),
     ],
 )
-def test_the_text_of_a_choice_is_refused_where_it_would_choose_nothing(kind, name):
+def test_the_text_of_a_choice_is_refused_in_place_of_the_choice(kind, name):
     chosen = next(field.default for field in dataclasses.fields(kind) if field.name == name)
     with pytest.raises(ConfigurationError, match=rf"{name} must be one of .*{chosen}.*, not str"):
         kind(**{name: chosen.value})
 
 
-def test_every_event_has_a_name_of_its_own():
+def test_no_two_events_share_a_name():
     assert set(EVENT_NAMES) == set(typing.get_args(Event))
     assert len(set(EVENT_NAMES.values())) == len(EVENT_NAMES)
 
@@ -257,6 +257,6 @@ def test_every_event_has_a_name_of_its_own():
         {"advanced": Advanced(max_wire_message_bytes=100_000)},
     ],
 )
-def test_options_with_which_a_full_segment_could_never_leave_are_refused_where_they_are_made(wrong):
+def test_options_whose_full_segment_exceeds_the_message_limit_raise(wrong):
     with pytest.raises(ConfigurationError, match=r"at most .* may leave .* smaller bloom_filter_size"):
         ReliableChannelOptions.from_mapping(wrong)

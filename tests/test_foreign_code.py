@@ -57,13 +57,13 @@ async def test_a_cancellation_of_something_that_foreign_code_awaits_is_an_error_
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ValueError("x"), KeyError("y")], ids=repr)
-def test_errors_and_what_ends_the_program_pass_as_they_are(error):
+def test_ordinary_errors_and_exits_pass_unchanged(error):
     with pytest.raises(type(error)) as caught, ForeignCode("the hook"):
         raise error
     assert caught.value is error
 
 
-def test_a_coroutine_that_is_collected_unfinished_ends_without_a_word():
+def test_a_garbage_collected_coroutine_reports_nothing():
     async def leave_behind():
         asyncio.ensure_future(guarded(asyncio.get_running_loop().create_future()))  # noqa: RUF006 - it is left behind
         await asyncio.sleep(0)
@@ -83,7 +83,7 @@ def test_a_coroutine_that_is_collected_unfinished_ends_without_a_word():
 @pytest.mark.parametrize(
     "error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), ValueError("x")], ids=repr
 )
-def test_what_a_call_in_a_thread_raises_reaches_the_caller(error):
+def test_an_error_in_a_thread_reaches_the_caller(error):
     async def work():
         with ThreadPoolExecutor(1) as thread:
             async with asyncio.timeout(30):

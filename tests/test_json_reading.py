@@ -26,7 +26,7 @@ def nested(levels: int, begin: str = "[", end: str = "]") -> bytes:
 
 
 @given(st.lists(VALUES))
-def test_what_was_written_is_read(value):
+def test_written_json_is_read(value):
     # As many brackets in one text as would be too deep if they stood outside of it.
     text = "[" * (MAX_DEPTH + 1) + '\\"{'
     assert read_json(json.dumps([text, value]).encode(), Any) == [text, value]
@@ -43,7 +43,7 @@ def test_any_bytes_are_a_value_or_a_decode_error(data):
 
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "1}"), ('[{"\\\\":"[\\"",  "b":', "1}]")])
-def test_as_deep_as_the_bound_is_read_and_one_deeper_is_refused(begin, end):
+def test_nesting_at_the_limit_is_read_and_one_level_more_is_refused(begin, end):
     levels = begin.count("[{") + 1  # of the one opening bracket within a text none counts
     end = end if begin == "[" else end.removeprefix("1")
     inner = "" if begin == "[" else "1"
@@ -53,7 +53,7 @@ def test_as_deep_as_the_bound_is_read_and_one_deeper_is_refused(begin, end):
         read_json(b"[" + data + b"]", Any)
 
 
-def test_a_flood_of_brackets_ends_no_process_whose_recursion_limit_was_raised():
+def test_deep_nesting_crashes_no_process_with_a_raised_recursion_limit():
     program = (
         "import sys; sys.setrecursionlimit(10**6)\n"
         "from typing import Any\n"

@@ -57,7 +57,7 @@ def test_each_requirement_has_a_test_that_is_there_once_and_cannot_be_skipped(ro
         assert file.startswith(f"{FOLDER}/") or "skip" not in (TESTS / file).read_text(encoding="utf-8")
 
 
-def test_each_test_of_the_folder_stands_on_the_page():
+def test_each_test_of_the_folder_is_on_the_page():
     named = {test for row in PAGE for test in row.tests}
     there = {
         (f"{FOLDER}/{path.name}", name)

@@ -48,7 +48,7 @@ def test_tasks_are_cancelled_in_the_order_in_which_they_were_started():
     run(story())
 
 
-def test_a_task_that_another_one_starts_while_it_is_cancelled_ends_as_well():
+def test_a_task_started_during_a_cancellation_is_cancelled_too():
     async def story():
         tasks = OwnedTasks()
 
@@ -66,7 +66,7 @@ def test_a_task_that_another_one_starts_while_it_is_cancelled_ends_as_well():
     run(story())
 
 
-def test_what_a_task_raises_is_told_once_when_it_ends_and_a_cancellation_is_not():
+def test_an_error_of_a_task_is_reported_once_and_a_cancellation_is_not():
     async def story():
         told = []
         tasks = OwnedTasks(failed=told.append)
@@ -81,7 +81,7 @@ def test_what_a_task_raises_is_told_once_when_it_ends_and_a_cancellation_is_not(
     run(story())
 
 
-def test_a_task_that_its_owner_cancels_is_not_reported_and_one_that_others_cancel_is():
+def test_only_a_cancellation_by_others_than_the_owner_is_reported():
     async def story():
         told = []
         tasks = OwnedTasks(failed=told.append)
@@ -115,7 +115,7 @@ def test_the_end_of_asyncio_run_is_not_reported():
     assert told == []
 
 
-def test_a_task_may_close_its_owner_and_goes_on():
+def test_a_task_that_closes_its_owner_is_not_cancelled():
     async def story():
         tasks, went_on = OwnedTasks(), []
 
@@ -131,7 +131,7 @@ def test_a_task_may_close_its_owner_and_goes_on():
     run(story())
 
 
-def test_who_is_cancelled_while_closing_hears_of_it_and_the_tasks_end_all_the_same():
+def test_a_cancelled_close_raises_and_the_tasks_still_end():
     async def story():
         release = asyncio.Event()
 

@@ -18,7 +18,7 @@ def test_each_profile_has_the_codecs_of_its_implementations():
 
 
 @pytest.mark.parametrize("profile", Profile)
-def test_a_profile_goes_by_its_name_and_comes_back_from_other_processes(profile: Profile):
+def test_a_profile_survives_pickling_and_copying_as_the_same_object(profile: Profile):
     assert Profile(profile.value) is profile
     assert pickle.loads(pickle.dumps(profile)) is profile
     assert copy.deepcopy(profile) is profile

@@ -47,7 +47,7 @@ def test_every_public_name_is_there():
     assert len(set(fairway.__all__)) == len(fairway.__all__)
 
 
-def test_what_is_imported_late_has_the_type_that_type_checkers_see():
+def test_lazily_imported_names_are_those_that_type_checkers_see():
     source = ast.parse(FRONT_DOOR.read_text(encoding="utf-8"))
     at_once = imported_in(source.body)
     late = {
@@ -61,7 +61,7 @@ def test_what_is_imported_late_has_the_type_that_type_checkers_see():
         assert getattr(fairway, name) is getattr(import_module(module), name)
 
 
-def test_a_name_that_does_not_exist_is_an_ordinary_attribute_error():
+def test_an_unknown_name_raises_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'fairway' has no attribute 'conect'"):
         getattr(fairway, "conect")  # noqa: B009 - a type checker would see it, too
 
@@ -74,7 +74,7 @@ def test_importing_fairway_loads_nothing_that_takes_long():
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_network_inside_this_process_loads_no_libp2p_and_no_rest():
+def test_a_local_network_loads_no_libp2p_and_no_rest():
     code = (
         "import asyncio, sys, fairway\n"
         "async def main():\n"

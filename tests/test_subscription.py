@@ -17,7 +17,7 @@ async def read_all(items):
         return [item async for item in items]
 
 
-def test_what_was_put_before_the_end_is_read_to_the_end():
+def test_items_put_before_the_end_are_read():
     async def story():
         queue = Subscription()
         for number in range(3):
@@ -42,14 +42,14 @@ def test_a_waiting_reader_is_woken_by_an_item_and_by_the_end():
     assert asyncio.run(story()) == ["item"]
 
 
-def test_beyond_the_bound_the_oldest_items_give_way_and_are_counted():
+def test_beyond_the_limit_the_oldest_items_are_dropped_and_counted():
     queue = Subscription(max_items=3)
     for number in range(5):
         queue.put(number)
     assert (queue.take(), queue.dropped, len(queue)) == ([2, 3, 4], 2, 0)
 
 
-def test_a_batch_is_everything_that_waits_and_an_empty_one_is_the_end():
+def test_a_batch_has_all_waiting_items_and_an_empty_batch_is_the_end():
     async def story():
         queue = Subscription()
         queue.put(1)
@@ -61,7 +61,7 @@ def test_a_batch_is_everything_that_waits_and_an_empty_one_is_the_end():
     assert asyncio.run(story()) == ([1, 2], [])
 
 
-def test_a_watcher_sees_the_present_status_every_change_and_the_end():
+def test_a_watcher_receives_the_current_status_every_change_and_the_end():
     async def story():
         board = StatusBoard()
         early = board.watch()
@@ -75,7 +75,7 @@ def test_a_watcher_sees_the_present_status_every_change_and_the_end():
     assert asyncio.run(story()) == ([ILL, WELL, ILL], [WELL, ILL], [ILL])
 
 
-def test_what_waits_is_bounded_in_bytes_too_and_the_newest_always_stays():
+def test_waiting_items_are_limited_in_bytes_and_the_newest_always_stays():
     async def story():
         queue = Subscription(size_of=len, max_bytes=10)
         for item in (b"four", b"more", b"by six", b"this alone is too much", b"end"):

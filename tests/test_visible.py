@@ -30,16 +30,16 @@ def seen_alone(text, keep=""):
 
 
 @given(st.text())
-def test_nothing_that_steers_a_terminal_is_left_of_any_text(text):
+def test_visible_text_has_no_control_characters(text):
     assert seen_alone(visible(text))
 
 
 @pytest.mark.parametrize("name", ["alice", "Zoë", "שלום", "می\u200cخواهم", "👩\u200d🚀", "a b"])
-def test_names_of_people_stay_as_they_are(name):
+def test_names_in_many_languages_are_unchanged(name):
     assert visible(name) == name
 
 
-def test_a_hidden_character_is_shown_by_its_number():
+def test_an_invisible_character_is_shown_by_its_number():
     assert visible("a\x1b[2J\nb\u202e\U000e0041") == "a\\x1b[2J\\x0ab\\u202e\\U000e0041"
 
 
@@ -51,7 +51,7 @@ def printed(*renderables, **options):
     return shown.getvalue()
 
 
-def test_whatever_a_command_prints_only_its_own_styles_reach_the_terminal():
+def test_only_the_styles_of_a_command_reach_the_terminal():
     table = Table(EVIL)
     table.add_row(Text(EVIL, "red"))
     shown = printed(Text(EVIL), EVIL.replace("[", r"\["), table, force_terminal=False)
@@ -84,7 +84,7 @@ def test_neither_a_name_nor_a_text_forges_a_line_of_tail_or_chat():
     assert indented("hi\nthere\x1b[2J\n") == "hi\n    there\\x1b[2J"
 
 
-def test_notes_of_a_chat_and_steps_of_a_trace_show_names_and_are_not_steered_by_them():
+def test_notes_of_a_chat_and_steps_of_a_trace_escape_names():
     class Channel:
         sender_id = "alice"
         channel_id = "team"
@@ -102,7 +102,7 @@ def test_notes_of_a_chat_and_steps_of_a_trace_show_names_and_are_not_steered_by_
     assert seen_alone(describe(delivered))
 
 
-def test_a_json_line_keeps_every_character_and_steers_no_terminal():
+def test_a_json_line_keeps_every_character_and_has_no_control_characters():
     line = as_line({"name": EVIL})
     assert json.loads(line) == {"name": EVIL}
     assert seen_alone(line.decode(), keep="\n")

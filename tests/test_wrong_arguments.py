@@ -42,7 +42,7 @@ CREATING = {"channel_id": "harbour", "sender_id": "alice", "content_topic": TOPI
     ],
 )
 @virtual_time()
-async def test_an_argument_that_cannot_work_is_refused_when_the_channel_is_created(argument, value, text):
+async def test_a_wrong_argument_of_create_reliable_channel_raises(argument, value, text):
     with LocalNetwork() as network, pytest.raises(ConfigurationError, match=text):
         fairway.create_reliable_channel(**{"node": network.node(), **CREATING, argument: value})
 
@@ -71,7 +71,7 @@ async def test_an_argument_that_cannot_work_is_refused_when_the_channel_is_creat
     ],
 )
 @virtual_time()
-async def test_an_argument_that_cannot_work_is_refused_when_something_is_sent(call, text):
+async def test_a_wrong_argument_of_a_send_raises(call, text):
     with LocalNetwork() as network:
         async with fairway.create_reliable_channel(network.node(), **CREATING) as channel:
             with pytest.raises(ConfigurationError, match=text):
@@ -80,7 +80,7 @@ async def test_an_argument_that_cannot_work_is_refused_when_something_is_sent(ca
 
 
 @virtual_time()
-async def test_names_from_an_iterator_count_like_those_of_a_collection():
+async def test_names_of_participants_can_come_from_an_iterator():
     with LocalNetwork() as network:
         async with (
             fairway.create_reliable_channel(network.node(), **CREATING) as alice,
@@ -105,7 +105,7 @@ async def test_names_from_an_iterator_count_like_those_of_a_collection():
     ],
 )
 @virtual_time()
-async def test_an_argument_that_cannot_work_is_refused_by_a_function_of_the_channel(call, text):
+async def test_a_wrong_argument_of_a_channel_function_raises(call, text):
     with LocalNetwork() as network:
         async with fairway.create_reliable_channel(network.node(), **CREATING) as channel:
             with pytest.raises(ConfigurationError, match=text):
@@ -125,7 +125,7 @@ async def test_an_argument_that_cannot_work_is_refused_by_a_function_of_the_chan
         ({"options": LightOptions()}, "local: or local:NAME has no option 'options'"),
     ],
 )
-def test_an_argument_that_cannot_work_is_refused_by_the_call_of_connect(arguments, text):
+def test_a_wrong_argument_of_connect_raises(arguments, text):
     with pytest.raises(ConfigurationError, match=text):
         fairway.connect(**{"address": "local:", **arguments})
 
@@ -158,7 +158,7 @@ def test_every_option_refuses_values_of_other_types(kind):
 
 
 @virtual_time()
-async def test_what_was_not_awaited_says_so_at_its_first_use():
+async def test_a_channel_that_was_not_awaited_raises_at_its_first_use():
     with LocalNetwork() as network:
         channel = fairway.create_reliable_channel(network.node(), **CREATING)
         uses = (
@@ -175,14 +175,14 @@ async def test_what_was_not_awaited_says_so_at_its_first_use():
 
 
 @virtual_time()
-async def test_a_node_that_was_not_awaited_is_refused_by_what_it_is_given_to():
+async def test_a_node_that_was_not_awaited_is_refused_by_create_reliable_channel():
     opening = fairway.connect("local:")
     with pytest.raises(ConfigurationError, match=r"node must be a WakuNode, .* not awaited: await it first"):
         fairway.create_reliable_channel(opening, **CREATING)
     await (await opening).close()
 
 
-def test_pythons_warning_of_what_was_never_awaited_names_the_function():
+def test_the_warning_about_a_missing_await_names_the_function():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         fairway.connect("local:")
@@ -194,7 +194,7 @@ def test_pythons_warning_of_what_was_never_awaited_names_the_function():
     ("path", "text"),
     [("nowhere/alice.db", "there is no directory .*nowhere: make it"), (".", "is a directory"), ("", "is a directory")],
 )
-def test_a_path_that_can_hold_no_store_is_neither_a_full_disk_nor_a_damaged_file(tmp_path, monkeypatch, path, text):
+def test_an_unusable_path_of_a_store_raises_a_store_path_error(tmp_path, monkeypatch, path, text):
     monkeypatch.chdir(tmp_path)
 
     async def story():

@@ -76,7 +76,7 @@ class Conversation:
         await asyncio.gather(*self._chats)
 
 
-def test_a_line_is_sent_shown_to_the_others_and_marked_when_they_have_it(make_settings: MakeSettings):
+def test_a_line_is_sent_shown_to_others_and_marked_when_acknowledged(make_settings: MakeSettings):
     async def work() -> None:
         async with Conversation(make_settings) as talk:
             talk.alice.type("  hello [bold]bob[/bold]  ")
@@ -146,7 +146,7 @@ def test_a_chat_says_that_messages_are_missing_and_shows_them_in_order_when_they
     ],
     ids=["unknown", "no file", "no path", "too long"],
 )
-def test_a_wrong_line_is_answered_and_the_chat_goes_on(make_settings: MakeSettings, line: str, shown: str):
+def test_a_wrong_line_is_answered_and_the_chat_continues(make_settings: MakeSettings, line: str, shown: str):
     async def work() -> None:
         async with Conversation(make_settings) as talk:
             talk.alice.type(line)

@@ -146,7 +146,7 @@ def test_a_value_is_refused_as_on_the_command_line(config, text):
     assert "Invalid value for '--tcp-port'" in result.output
 
 
-def test_a_file_that_is_not_there_is_refused(monkeypatch, tmp_path, capsys):
+def test_a_missing_file_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["fairway", "node", "--config", str(tmp_path / "none.toml")])
     with pytest.raises(SystemExit):
         main()

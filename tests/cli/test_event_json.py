@@ -81,7 +81,7 @@ def test_hashes_are_hex_and_choices_are_their_text():
     assert event_as_json(dropped)["reason"] == "not_ready"
 
 
-def test_a_line_is_one_line_whatever_is_in_it():
+def test_an_object_becomes_one_line_whatever_it_contains():
     line = as_line({"text": "a\nb\u2028\udc80ü"})
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")

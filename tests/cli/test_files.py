@@ -10,14 +10,14 @@ from fairway.cli._files import make_folder, read_payload, save_payload
 from fairway.errors import ConfigurationError, MessageTooLargeError, StorageError
 
 
-def test_a_longer_file_is_refused_with_its_size(tmp_path: Path):
+def test_a_file_beyond_the_limit_is_refused_with_its_size(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"123456789")
     with pytest.raises(MessageTooLargeError, match="9 bytes, at most 5"):
         read_payload(tmp_path / "a", 5)
 
 
 @pytest.mark.parametrize("name", ["not there", ".", "nul\0"])
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str):
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str):
     with pytest.raises(ConfigurationError, match="give the path of a readable file"):
         read_payload(tmp_path / name, 5)
 

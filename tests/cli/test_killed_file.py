@@ -85,7 +85,7 @@ def left_again(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_a_file_arrives_though_both_sides_are_killed_and_no_acknowledged_segment_leaves_again(
+def test_a_file_arrives_after_kills_of_both_sides_and_no_acknowledged_segment_is_sent_again(
     tmp_path: Path, seed: int
 ) -> None:
     draws = random.Random(seed)

@@ -60,6 +60,6 @@ def test_the_drawing_stays_on_its_row_and_shows_the_end(text: str, columns: int)
     assert text.endswith(drawn.removeprefix("> "))
 
 
-def test_a_line_is_bounded():
+def test_a_typed_line_is_bounded():
     editor = LineEditor("> ")
     assert editor.feed(b"x" * (MAX_CHARACTERS + 5) + b"\n") == ["x" * MAX_CHARACTERS]

@@ -44,11 +44,11 @@ def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, ser
 
 
 @pytest.mark.parametrize(("given", "kept_in"), [({}, "memory:"), ({"archive": ["none:"]}, None)])
-def test_a_node_has_an_archive_unless_it_is_told_to_have_none(options_of, given, kept_in):
+def test_a_node_has_an_archive_unless_the_option_is_none(options_of, given, kept_in):
     assert options_of(**given).archive == kept_in
 
 
-def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(options_of):
+def test_a_shard_beyond_the_number_of_shards_is_refused(options_of):
     with pytest.raises(ConfigurationError, match=r"0\.\.1 in this cluster"):
         options_of(shard=[2], shards=[2])
 
@@ -60,7 +60,7 @@ def test_a_shard_beyond_those_that_the_cluster_is_said_to_have_is_refused(option
         (["--rest-tls-key", "x"], "give --rest-tls-cert and --rest-tls-key"),
     ],
 )
-def test_half_of_a_certificate_is_an_error_in_the_words_of_the_options(words, told):
+def test_a_certificate_without_its_key_raises_with_the_names_of_the_options(words, told):
     result = CliRunner().invoke(app, ["node", *words])
     assert isinstance(result.exception, ConfigurationError)
     assert told in str(result.exception)

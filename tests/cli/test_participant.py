@@ -141,7 +141,7 @@ def test_an_answer_precedes_the_events_of_its_request_and_sends_keep_their_order
     ],
     ids=["no json", "empty", "by oneself", "no file", "too large", "too long"],
 )
-def test_a_wrong_command_is_answered_and_nothing_ends(
+def test_a_wrong_command_is_answered_with_an_error_and_the_participant_continues(
     make_settings: MakeSettings, line: bytes, error: str, detail: str
 ):
     async def work() -> None:
@@ -159,7 +159,7 @@ def test_a_wrong_command_is_answered_and_nothing_ends(
     run(work())
 
 
-def test_stop_ends_it_after_all_earlier_commands_are_accepted(make_settings: MakeSettings, tmp_path: Path):
+def test_stop_ends_a_participant_after_all_earlier_commands_are_accepted(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         async with driven(make_settings("alice", tmp_path / "alice.db")) as alice:
             for number in range(50):
@@ -225,7 +225,7 @@ def test_a_failed_start_is_printed_and_raised(
     run(work())
 
 
-def test_it_ends_when_its_output_is_closed(make_settings: MakeSettings):
+def test_a_participant_ends_when_its_output_is_closed(make_settings: MakeSettings):
     async def work() -> None:
         commands_out, commands = os.pipe()
         events_out, events = os.pipe()

@@ -74,7 +74,7 @@ def test_the_steps_of_the_help_text_make_a_group_with_a_member(fairway, tmp_path
     assert shown.endswith(", in the group at place 0, 7 messages in an epoch\n")
 
 
-def test_programs_get_json(fairway):
+def test_group_and_show_print_json(fairway):
     group = told(fairway("group", "ours.json", "--create", "--epoch-ms", "1000", "--json"))
     assert (group["epoch_ms"], group["members"], group["places"]) == (1_000, 0, [])
     commitment = created(fairway, "alice.keystore")

@@ -49,7 +49,7 @@ def sent(fairway: Run, *words: str, **more: Any) -> Any:
     return result
 
 
-def test_words_are_one_message_and_a_later_tail_gets_it_from_the_networks_store(fairway: Run):
+def test_words_are_one_message_and_a_later_tail_reads_it_from_the_store(fairway: Run):
     output = sent(fairway, "hello", "to", "you").output
     assert output.startswith("sent ")
     assert "stays" not in output
@@ -68,7 +68,7 @@ def test_an_unacknowledged_send_says_that_it_continues_with_the_store(fairway: R
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["store", "memory"])
-def test_an_interrupted_send_says_what_becomes_of_the_message(tmp_path: Path, kept: bool):
+def test_an_interrupted_send_says_whether_the_message_stays_in_the_store(tmp_path: Path, kept: bool):
     store = ["--store", str(tmp_path / "alice.db")] if kept else []
     words = ["send", "--node", "local:", "--channel", "team", "--sender", "alice", *store, "hello"]
     program = [sys.executable, "-c", "from fairway.cli import main; main()", *words, "--json"]
@@ -89,7 +89,7 @@ def test_an_interrupted_send_says_what_becomes_of_the_message(tmp_path: Path, ke
     assert re.fullmatch(rf"interrupted: [0-9a-f]{{12}} \(5 bytes\) was accepted; {re.escape(end)}.*\n", errors)
 
 
-def test_a_file_and_stdin_are_sent_too(fairway: Run, tmp_path: Path):
+def test_a_file_and_stdin_are_sent_and_saved(fairway: Run, tmp_path: Path):
     (tmp_path / "file").write_bytes(b"\x00\x01\x02")
     sent(fairway, "--file", str(tmp_path / "file"), "--sender", "carol")
     sent(fairway, typed=b"from a pipe", FAIRWAY_SENDER="dave")
@@ -123,14 +123,14 @@ def test_short_texts_are_shown_and_other_payloads_are_saved(fairway: Run, tmp_pa
     assert saved == [b"x" * 5_000, b"\xff\x00"]
 
 
-def test_a_file_is_shown_by_name_and_type_where_it_is_not_saved(fairway: Run, tmp_path: Path):
+def test_an_unsaved_file_is_shown_by_name_and_type(fairway: Run, tmp_path: Path):
     (tmp_path / "tide.txt").write_bytes(b"low water at noon")
     sent(fairway, "--file", str(tmp_path / "tide.txt"))
     output = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0").output
     assert "tide.txt (text/plain) of 17 bytes; --save FOLDER saves files" in output
 
 
-def test_a_file_that_is_too_large_for_the_receiver_is_refused_by_the_name_of_the_flag(fairway: Run, tmp_path: Path):
+def test_a_file_too_large_for_the_receiver_is_refused_and_the_option_is_named(fairway: Run, tmp_path: Path):
     (tmp_path / "note").write_bytes(b"low water at noon")
     sent(fairway, "--file", str(tmp_path / "note"))
     words = ["--save", str(tmp_path / "in"), "--max-file-bytes", "16", "--timeout", "0.5", "--linger", "0"]
@@ -197,7 +197,7 @@ def test_a_tail_with_too_few_messages_has_exit_code_1(fairway: Run):
     assert fairway("tail", "--timeout", "0.2").exit_code == 0
 
 
-def test_all_events_are_shown_if_wanted(fairway: Run, tmp_path: Path):
+def test_all_events_are_printed_with_the_option_events(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     quick = ("--options", '{"retry_interval_ms": 50}')
     sent(fairway, "--store", store, *quick, "hello")
@@ -218,7 +218,7 @@ def test_a_key_comes_from_a_file_or_from_the_environment(fairway: Run, tmp_path:
     assert "secret" in result.output
 
 
-def test_a_profile_is_another_wire(fairway: Run):
+def test_another_profile_cannot_read_the_messages(fairway: Run):
     sent(fairway, "--profile", "logos", "hello")
     assert fairway("tail", "--sender", "eve", "--timeout", "0.3", "--count", "1").exit_code == 1
     result = fairway("tail", "--sender", "bob", "--count", "1", "--linger", "0", "--profile", "logos")
@@ -267,7 +267,7 @@ def test_a_command_line_that_cannot_be_understood_has_exit_code_2(fairway: Run, 
     assert fairway(*words).exit_code == 2
 
 
-def test_a_trace_shows_a_table_or_says_that_nothing_is_known(fairway: Run, tmp_path: Path):
+def test_a_trace_shows_a_table_or_says_that_the_message_is_unknown(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     report = lines_of(sent(fairway, "--store", store, "--json", "hello"))[-1]
     result = fairway("trace", report["message_id"][:8], "--store", store)
@@ -292,7 +292,7 @@ def test_a_backup_of_a_store_knows_its_messages(fairway: Run, tmp_path: Path):
     assert fairway("trace", report["message_id"], "--store", copy).exit_code == 0
 
 
-def test_a_long_trace_is_cut_in_the_middle_unless_all_is_wanted(fairway: Run, tmp_path: Path):
+def test_a_long_trace_is_cut_in_the_middle_without_the_option_all(fairway: Run, tmp_path: Path):
     store = str(tmp_path / "alice.db")
     (tmp_path / "options.json").write_text(json.dumps({"segmentation": {"segment_size_bytes": 100}}))
     words = ["--store", store, "--json", "--options", str(tmp_path / "options.json"), "x" * 3_000]

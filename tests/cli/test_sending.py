@@ -91,7 +91,7 @@ def test_a_send_fails_when_its_retries_are_exhausted(make_settings: MakeSettings
     run(work())
 
 
-def test_a_send_leaves_received_messages_unfinished(make_settings: MakeSettings, tmp_path: Path):
+def test_a_send_does_not_finish_received_messages(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         bob = make_settings("bob", tmp_path / "bob.db")
         await sent(make_settings("alice"), b"for bob", wait=Wait.SENT)

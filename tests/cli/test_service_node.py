@@ -158,7 +158,7 @@ def test_an_unusable_key_file_raises_with_its_path(tmp_path, content, told):
         (ServiceOptions(), RestOptions(host="192.0.2.1")),
     ],
 )
-def test_an_address_of_another_machine_is_an_error_that_asks_for_one_of_this(options, rest):
+def test_an_address_of_another_machine_raises(options, rest):
     with pytest.raises(ConfigurationError, match=r"cannot listen: .*192\.0\.2\.1.*give one of this machine"):
         first_words(NodeSettings(options=options, rest=rest))
 

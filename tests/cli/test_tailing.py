@@ -38,7 +38,7 @@ class Shown:
             self.others.append(event)
 
 
-def test_stored_messages_are_shown_and_saved_until_it_is_quiet(make_settings: MakeSettings, tmp_path: Path):
+def test_stored_messages_are_shown_and_saved_until_the_quiet_time_ends(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         await send(make_settings("alice"), b"stored", SENT)
         shown = Shown()
@@ -80,7 +80,7 @@ def test_a_payload_without_room_on_the_disk_is_saved_later_and_others_meanwhile(
     assert [path.read_bytes() for path in saved] == [small, large]
 
 
-def test_it_stops_after_count_messages_and_the_next_run_continues(make_settings: MakeSettings, tmp_path: Path):
+def test_a_tail_stops_after_count_messages_and_the_next_run_continues(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         for number in range(3):
             await send(make_settings("alice", tmp_path / "alice.db"), f"message {number}".encode(), SENT)
@@ -93,7 +93,7 @@ def test_it_stops_after_count_messages_and_the_next_run_continues(make_settings:
     run(work())
 
 
-def test_a_message_that_could_not_be_shown_comes_again(make_settings: MakeSettings, tmp_path: Path):
+def test_a_message_that_could_not_be_shown_is_delivered_again(make_settings: MakeSettings, tmp_path: Path):
     async def work() -> None:
         await send(make_settings("alice"), b"important", SENT)
         bob = make_settings("bob", tmp_path / "bob.db")

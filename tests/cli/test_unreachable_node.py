@@ -57,7 +57,7 @@ def test_a_send_to_a_node_that_does_not_serve_the_shard_says_so_and_names_the_op
     assert "rate limit" not in detail
 
 
-def test_a_send_with_a_store_is_accepted_without_a_node_and_goes_out_when_there_is_one(
+def test_a_send_with_a_store_is_accepted_without_a_node_and_sent_when_a_node_is_there(
     place: Any, at_place: Callable[..., ChannelSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairway.cli.send.NODE_S", 0.2)

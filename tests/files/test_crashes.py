@@ -79,7 +79,7 @@ MORE = [pytest.param(number, marks=pytest.mark.full) for number in range(1, 9)]
 
 
 @pytest.mark.parametrize("number", [0, *MORE])
-def test_after_crashes_of_both_sides_the_file_is_there_and_no_acknowledged_segment_left_again(
+def test_after_crashes_of_both_sides_the_file_is_whole_and_no_acknowledged_segment_was_sent_again(
     join, make_file, tmp_path, seed, number
 ):
     path = make_file(SIZE)

@@ -100,7 +100,7 @@ def hidden_files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/../../x", "..", ".ssh", "x\0y"], ids=ascii)
-def test_a_name_that_leads_elsewhere_is_refused_and_nothing_is_written(taking, tmp_path, name):
+def test_a_name_outside_the_folder_is_refused_and_nothing_is_written(taking, tmp_path, name):
     assert name_problem(name)
     whole = pb.FileMessage(whole=pb.WholeFile(name=name, media_type="text/plain", content=b"x"))
     manifest = pb.FileMessage(
@@ -146,9 +146,7 @@ def test_a_file_message_that_cannot_be_decoded_is_refused(taking, payload):
     ],
     ids=lambda each: each.value if isinstance(each, FileRefusalReason) else "",
 )
-def test_a_manifest_beyond_a_limit_is_refused_and_so_are_its_parts_which_are_not_kept(
-    taking, tmp_path, limits, reason, told
-):
+def test_a_manifest_beyond_a_limit_is_refused_together_with_its_parts(taking, tmp_path, limits, reason, told):
     manifest = announced()
 
     async def work(take):
@@ -164,7 +162,7 @@ def test_a_manifest_beyond_a_limit_is_refused_and_so_are_its_parts_which_are_not
     assert hidden_files(tmp_path / "in") == []
 
 
-def test_a_file_for_which_the_disk_has_no_room_is_refused_before_a_byte_of_it_came(taking, tmp_path):
+def test_a_file_larger_than_the_free_space_is_refused_at_its_manifest(taking, tmp_path):
     size = 1 << 46
     manifest = announced(size_bytes=size, part_size_bytes=1 << 31, part_hashes=(bytes(32),) * (1 << 15))
     limits = FileLimits(max_file_bytes=size, max_parts=1 << 15, max_incomplete_bytes=size)
@@ -179,7 +177,7 @@ def test_a_file_for_which_the_disk_has_no_room_is_refused_before_a_byte_of_it_ca
     assert hidden_files(tmp_path / "in") == []
 
 
-def test_incomplete_files_are_counted_and_old_ones_make_room(taking, tmp_path):
+def test_incomplete_files_are_limited_and_old_ones_are_evicted(taking, tmp_path):
     limits = FileLimits(max_incomplete_files=2, max_age_ms=60_000)
     one, two, three = (announced(name=name) for name in "abc")
 
@@ -220,7 +218,7 @@ def test_a_part_without_a_manifest_of_its_sender_is_refused(taking):
     ("index", "content"),
     [(0, b"x" * 100), (0, b"a" * 99), (0, b"a" * 101), (3, b"a" * 100), (2**32 - 1, b"a"), (2, b"c" * 100)],
 )
-def test_a_part_that_contradicts_the_manifest_is_refused_and_the_right_one_accepted(taking, tmp_path, index, content):
+def test_a_part_that_contradicts_the_manifest_is_refused_and_the_right_part_accepted(taking, tmp_path, index, content):
     manifest = announced()
 
     async def work(take):
@@ -246,7 +244,7 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_an_error_that_says_so_and_the_part_is_taken_when_there_is_room(taking, tmp_path):
+def test_a_full_disk_raises_and_the_part_is_accepted_when_there_is_room(taking, tmp_path):
     size = 1 << 20
     parts = (b"a" * size, b"b" * size)
     manifest = announced(parts)
@@ -276,7 +274,7 @@ def test_a_removed_folder_is_a_storage_error_and_an_impossible_one_a_configurati
 
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
-def test_a_crash_after_a_file_got_its_name_does_not_make_a_second_one(taking, tmp_path, in_parts):
+def test_a_crash_after_a_file_was_named_creates_no_second_file(taking, tmp_path, in_parts):
     manifest = announced()
     last = part_of(manifest, 2) if in_parts else WholeFile(name="chart.pdf", content=b"x" * 100)
     folder = tmp_path / "in"
@@ -303,7 +301,7 @@ def test_a_crash_after_a_file_got_its_name_does_not_make_a_second_one(taking, tm
     assert list(visible_files(folder)) == ["chart.pdf"]
 
 
-def test_a_file_that_is_sent_again_for_others_is_not_saved_twice_unless_it_is_gone(taking, tmp_path):
+def test_a_repeated_file_is_saved_again_only_if_the_saved_file_is_gone(taking, tmp_path):
     folder, message = tmp_path / "in", WholeFile(name="chart.pdf", content=b"x" * 100)
 
     async def work(take):

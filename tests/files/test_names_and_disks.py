@@ -44,7 +44,7 @@ def test_a_portable_name_is_the_same_or_like_it(name, portable):
     assert len(portable.encode()) <= 100
 
 
-def test_on_windows_a_name_that_means_something_else_there_is_not_used():
+def test_on_windows_the_name_of_a_device_is_not_used():
     assert list(names_for("nul.txt", KEY, on_windows=True)) == ["_nul.txt", "file-0123456789ab.txt"]
     assert list(names_for("nul.txt", KEY, on_windows=False)) == ["nul.txt", "_nul.txt", "file-0123456789ab.txt"]
     assert list(names_for("a.txt", KEY, on_windows=True)) == ["a.txt", "file-0123456789ab.txt"]
@@ -92,7 +92,7 @@ def files_of_at_most(size_bytes):
 
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
-def test_a_file_for_which_there_is_no_room_waits_while_others_are_saved(join, make_file, tmp_path, in_parts):
+def test_a_file_without_room_on_the_disk_waits_while_others_are_saved(join, make_file, tmp_path, in_parts):
     large, small = make_file(60_000 if in_parts else 9_000, "large.bin"), make_file(100, "small.txt")
     limit = 30_000 if in_parts else 8_192
 

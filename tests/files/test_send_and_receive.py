@@ -36,7 +36,7 @@ async def receive(channel, folder, outcomes, until=FileReceived):
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 @pytest.mark.parametrize("profile", list(Profile), ids=lambda profile: profile.value)
-def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, profile, loss):
+def test_a_file_in_parts_arrives_unchanged(join, make_file, tmp_path, seed, profile, loss):
     path = make_file(100_000)
     options = replace(profile.options(), max_retry_attempts=100, segmentation=SMALL_SEGMENTS)
 
@@ -70,7 +70,7 @@ def test_a_file_in_parts_arrives_as_it_was(join, make_file, tmp_path, seed, prof
     assert len(set(acknowledged)) > delivery.total_messages, "it is shown by segment, not by part"
 
 
-def test_only_some_parts_are_under_way_and_none_is_nearly_empty(join, make_file, tmp_path, seed):
+def test_a_bounded_number_of_parts_is_in_flight_and_all_are_full(join, make_file, tmp_path, seed):
     path = make_file(200_000)
 
     async def work():
@@ -116,7 +116,7 @@ def test_an_unacknowledged_part_fails_the_file_and_a_repeated_send_continues(joi
     assert (tmp_path / "in" / "chart.pdf").read_bytes() == path.read_bytes()
 
 
-def test_a_file_that_was_sent_to_its_end_is_sent_once_more_and_saved_beside_the_first(join, make_file, tmp_path, seed):
+def test_a_second_send_of_a_delivered_file_is_saved_beside_the_first(join, make_file, tmp_path, seed):
     path = make_file(30_000)
 
     async def work():
@@ -169,7 +169,7 @@ def test_a_file_acknowledged_in_the_background_is_not_sent_again(join, make_file
     assert sorted(each.name for each in (tmp_path / "in").iterdir() if each.is_file()) == ["chart (2).pdf", "chart.pdf"]
 
 
-def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tmp_path, seed):
+def test_a_file_that_changes_during_its_send_raises(join, make_file, tmp_path, seed):
     path = make_file(200_000)
 
     async def work():
@@ -193,7 +193,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_sent_on(join, make_file, tm
         ("missing/chart.pdf", {}, "cannot be read"),
     ],
 )
-def test_a_file_that_cannot_be_sent_is_refused_with_the_remedy(join, make_file, tmp_path, seed, name, given, told):
+def test_a_file_that_cannot_be_sent_is_refused_with_a_next_step(join, make_file, tmp_path, seed, name, given, told):
     path = make_file(50_000, name) if "/" not in name else tmp_path / name
 
     async def work():

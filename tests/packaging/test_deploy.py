@@ -98,7 +98,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("place", "expression"), expressions(), ids=[place for place, _ in expressions()])
-def test_the_board_and_the_rules_ask_for_metrics_and_labels_that_a_node_has(metrics, place, expression):
+def test_the_dashboard_and_the_alert_rules_use_metrics_and_labels_of_a_node(metrics, place, expression):
     names = set(METRIC.findall(expression))
     assert names | ({"up"} & set(expression.split("{"))), place
     assert names <= set(metrics)

@@ -44,7 +44,7 @@ def without_extras(tmp_path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path}
 
 
-def test_the_core_works_without_any_extra_and_names_those_that_are_missing(without_extras):
+def test_the_core_works_without_extras_and_names_a_missing_one(without_extras):
     ended = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("core_only.py"))],
         env=without_extras,
@@ -57,7 +57,7 @@ def test_the_core_works_without_any_extra_and_names_those_that_are_missing(witho
     assert "two participants talk" in ended.stdout
 
 
-def test_an_error_about_a_missing_extra_is_an_import_error_of_ours():
+def test_a_missing_extra_error_is_an_import_error_and_a_fairway_error():
     error = MissingExtraError("node", "the REST API of a node", "uvicorn")
     assert isinstance(error, ImportError)
     assert isinstance(error, fairway.FairwayError)

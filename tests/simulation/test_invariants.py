@@ -89,30 +89,30 @@ def delivered(harbour, name, text):
     return message
 
 
-def test_a_message_that_everybody_got_and_that_ended_breaks_nothing(harbour):
+def test_a_message_received_by_all_violates_nothing(harbour):
     delivered(harbour, "alice", "hello")
     assert harbour.broken() == set()
 
 
-def test_a_message_that_somebody_never_got_is_not_delivered(harbour):
+def test_a_message_that_a_participant_never_received_violates_delivered(harbour):
     harbour.receive("bob", harbour.send("alice", "hello"))
     harbour.end("alice", "hello")
     assert harbour.broken() == {Invariant.DELIVERED}
 
 
-def test_a_loss_may_not_be_announced_of_what_can_be_had(harbour):
+def test_announcing_a_received_message_as_lost_violates_delivery(harbour):
     delivered(harbour, "alice", "hello")
     harbour.history.told("bob", IrretrievableMessage(message_id="sds hello", reason=LossReason.TIMEOUT))
     assert harbour.broken() == {Invariant.DELIVERED}
 
 
-def test_a_message_may_not_come_twice_in_one_life_of_a_program(harbour):
+def test_a_second_delivery_without_a_restart_violates_once(harbour):
     message = delivered(harbour, "alice", "hello")
     harbour.receive("bob", message)
     assert harbour.broken() == {Invariant.ONCE}
 
 
-def test_a_message_may_come_again_in_the_next_life_unless_it_was_finished(harbour):
+def test_a_second_delivery_after_a_restart_violates_once_only_if_the_message_was_finished(harbour):
     message = delivered(harbour, "alice", "hello")
     harbour.history.lives["bob"] += 1
     harbour.history.received("bob", replace(message, redelivered=True))
@@ -123,7 +123,7 @@ def test_a_message_may_come_again_in_the_next_life_unless_it_was_finished(harbou
     assert harbour.broken() == {Invariant.ONCE}
 
 
-def test_what_a_sender_knew_comes_before_its_message(harbour):
+def test_a_delivery_before_a_causal_ancestor_violates_order(harbour):
     first = harbour.send("alice", "hello")
     harbour.receive("bob", first)
     answer = harbour.send("bob", "hello to you")
@@ -136,7 +136,7 @@ def test_what_a_sender_knew_comes_before_its_message(harbour):
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told of the failure", "crashed before it was told"])
-def test_a_send_that_failed_may_be_delivered_late_once(harbour, told):
+def test_a_second_late_delivery_of_a_failed_send_violates_ended(harbour, told):
     message = harbour.send("alice", "hello")
     for name in ("bob", "carol"):
         harbour.receive(name, message)
@@ -152,7 +152,7 @@ def test_a_send_that_failed_may_be_delivered_late_once(harbour, told):
     assert harbour.broken() == {Invariant.ENDED}
 
 
-def test_a_send_that_asked_for_everybody_is_not_delivered_to_one(harbour):
+def test_a_delivery_to_fewer_participants_than_requested_violates_ended(harbour):
     message = harbour.send("alice", "hello", by=frozenset({"bob", "carol"}))
     for name in ("bob", "carol"):
         harbour.receive(name, message)
@@ -160,13 +160,13 @@ def test_a_send_that_asked_for_everybody_is_not_delivered_to_one(harbour):
     assert harbour.broken() == {Invariant.ENDED}
 
 
-def test_an_acknowledgement_by_somebody_who_does_not_have_the_message_is_false(harbour):
+def test_an_acknowledgement_by_a_participant_without_the_message_violates_acknowledged(harbour):
     harbour.send("alice", "hello")
     harbour.end("alice", "hello")
     assert Invariant.ACKNOWLEDGED in harbour.broken()
 
 
-def test_a_message_that_leaves_before_its_send_is_durable_breaks_a_promise(harbour):
+def test_a_message_sent_before_it_is_durable_violates_durable(harbour):
     harbour.send("alice", "hello", durable=False)
     assert Invariant.DURABLE in harbour.broken()
 

@@ -57,7 +57,7 @@ def test_the_replay_command_gives_the_plan(seed, monkeypatch):
     assert given == [plan]
 
 
-def test_worlds_are_printed_one_a_line_and_then_together():
+def test_each_world_is_a_line_and_all_are_summed_up():
     result = run("--worlds", "3", "--jobs", "2", *SMALL)
     assert result.exit_code == 0, result.output
     assert sum(line.startswith("seed ") for line in result.stdout.splitlines()) == 3
@@ -66,7 +66,7 @@ def test_worlds_are_printed_one_a_line_and_then_together():
     assert (together["worlds"], together["broken"]) == (3, [])
 
 
-def test_a_world_that_breaks_ends_the_run_with_exit_code_1_and_the_command_that_replays_it():
+def test_a_violation_ends_the_run_with_exit_code_1_and_the_replay_command():
     result = run("--worlds", "9", "--jobs", "1", "--world-s", "1", "--hours", "700", "--participants", "3")
     assert result.exit_code == 1
     assert "violated: no program fails" in result.stdout
@@ -85,7 +85,7 @@ def test_a_world_that_breaks_ends_the_run_with_exit_code_1_and_the_command_that_
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_world_that_cannot_be_is_refused(words, text):
+def test_an_impossible_world_is_refused(words, text):
     result = run(*words)
     assert isinstance(result.exception, ConfigurationError)
     assert text in str(result.exception)
@@ -101,7 +101,7 @@ def test_the_archive_holds_what_the_store_of_the_world_holds(tmp_path):
     assert isinstance(run("--seed", "2", *SMALL, "--archive", str(path)).exception, ConfigurationError)
 
 
-def test_an_interrupt_prints_what_there_is_and_ends_with_130():
+def test_an_interrupt_prints_the_results_so_far_and_ends_with_exit_code_130():
     command = [sys.executable, "-m", "fairway", "simulate", "--worlds", "500", "--jobs", "1", *SMALL]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

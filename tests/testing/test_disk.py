@@ -192,7 +192,7 @@ async def opened(disk, name="alice"):
 
 @pytest.mark.parametrize("fault", DiskFault)
 @virtual_time()
-async def test_a_fault_at_any_sync_from_the_making_of_the_file_on_loses_nothing(fault):
+async def test_a_fault_at_any_sync_loses_no_confirmed_write(fault):
     for after in itertools.count():
         with SimulatedDisk(after) as disk:
             keeper = Keeper(disk)
@@ -214,7 +214,7 @@ async def test_a_fault_at_any_sync_from_the_making_of_the_file_on_loses_nothing(
 
 @pytest.mark.parametrize("fault", ERRORS)
 @virtual_time()
-async def test_after_an_error_nothing_is_kept_until_the_store_is_opened_again(fault):
+async def test_after_an_error_writes_fail_until_the_store_is_opened_again(fault):
     with SimulatedDisk() as disk:
         keeper = await opened(disk)
         keeper.submit()
@@ -235,7 +235,7 @@ async def test_after_an_error_nothing_is_kept_until_the_store_is_opened_again(fa
         assert answers == [None]
 
 
-def test_under_real_time_there_is_no_simulated_disk():
+def test_a_simulated_disk_raises_under_real_time():
     async def main():
         with SimulatedDisk() as disk, pytest.raises(ConfigurationError, match=r"run this with fairway\.testing\.run"):
             disk.store("alice").open(*OWNER)
@@ -244,7 +244,7 @@ def test_under_real_time_there_is_no_simulated_disk():
 
 
 @virtual_time()
-async def test_a_message_whose_finishing_was_not_kept_is_handed_over_again():
+async def test_a_message_is_delivered_again_if_finishing_it_was_not_stored():
     with LocalNetwork() as network, SimulatedDisk() as disk:
         loop = asyncio.get_running_loop()
         node = network.node("bob")

@@ -82,7 +82,7 @@ async def test_bytes_arrive_in_order_after_a_delay():
 
 
 @virtual_time(seed=3)
-async def test_a_megabyte_comes_back_whole_although_readers_pause():
+async def test_a_megabyte_is_echoed_whole_while_readers_pause():
     async with connected() as (reader, writer):
         data = bytes(range(256)) * 4096
 
@@ -98,7 +98,7 @@ async def test_a_megabyte_comes_back_whole_although_readers_pause():
 
 
 @virtual_time(seed=3)
-async def test_a_reset_is_an_error_at_both_ends():
+async def test_a_reset_raises_at_both_ends():
     async with connected() as (reader, _):
         assert internet().reset(SERVER) == 1
         with pytest.raises(ConnectionResetError):
@@ -107,7 +107,7 @@ async def test_a_reset_is_an_error_at_both_ends():
 
 
 @virtual_time(seed=3)
-async def test_of_a_killed_program_the_other_end_learns_and_of_a_lost_machine_it_does_not():
+async def test_a_killed_program_resets_its_connections_and_a_lost_machine_does_not():
     async with connected() as (reader, writer):
         internet().kill(SERVER)
         with pytest.raises(ConnectionResetError):
@@ -126,7 +126,7 @@ async def test_of_a_killed_program_the_other_end_learns_and_of_a_lost_machine_it
 
 
 @virtual_time(seed=3)
-async def test_machines_on_two_sides_do_not_reach_each_other_until_the_network_is_healed():
+async def test_a_split_network_delivers_nothing_across_until_it_is_healed():
     async with connected() as (reader, writer):
         internet().part({SERVER})
         with pytest.raises(TimeoutError):
@@ -155,7 +155,7 @@ async def a_quarter_of_an_hour_of_light_clients() -> tuple[list[str], float]:
     return payloads, loop().time()
 
 
-def test_light_clients_and_a_service_node_run_as_they_are():
+def test_light_clients_and_a_service_node_run_under_virtual_time():
     heard, seconds = run(a_quarter_of_an_hour_of_light_clients(), seed=5)
     assert heard == [f"minute {minute}" for minute in range(15)]
     assert seconds > 900

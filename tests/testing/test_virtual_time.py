@@ -55,7 +55,7 @@ def test_the_seed_draws_the_order_of_tasks():
     assert sorted(run(order_of_tasks(), seed=3)) == list(range(20))
 
 
-def test_waiting_for_an_event_that_never_happens_is_an_error():
+def test_waiting_for_an_event_that_never_happens_raises_deadlock():
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -63,7 +63,7 @@ def test_waiting_for_an_event_that_never_happens_is_an_error():
         run(wait())
 
 
-def test_a_channel_keeps_a_real_file_while_no_time_passes(tmp_path):
+def test_a_channel_writes_a_real_file_under_virtual_time(tmp_path):
     async def main(folder: Path) -> list[tuple[float, str]]:
         now_s = asyncio.get_running_loop().time
         seen: list[tuple[float, str]] = []
@@ -97,7 +97,7 @@ def test_a_channel_keeps_a_real_file_while_no_time_passes(tmp_path):
     assert runs[0][-1][0] < 3_600
 
 
-def test_a_thread_that_calls_the_loop_is_an_error_and_no_wild_run():
+def test_a_call_from_another_thread_raises():
     async def main() -> None:
         thread = threading.Thread(target=call, args=(asyncio.get_running_loop(),), name="elsewhere")
         thread.start()
@@ -112,7 +112,7 @@ def test_a_thread_that_calls_the_loop_is_an_error_and_no_wild_run():
         run(main())
 
 
-def test_a_store_that_was_opened_outside_is_an_error(tmp_path):
+def test_a_store_opened_outside_virtual_time_raises(tmp_path):
     class Opened(SqliteStore):
         """A store that hands out what it read when it was opened before."""
 
