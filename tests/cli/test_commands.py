@@ -8,21 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.cli.participant import Command, Send, SendEphemeral, Statistics, Stop, parse_command
+from fairway.cli.participant import (
+    Command,
+    SendCommand,
+    SendEphemeralCommand,
+    StatisticsCommand,
+    StopCommand,
+    parse_command,
+)
 from fairway.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('{"command":"send","base64":"AP8="}', Send(base64=b"\x00\xff")),
+        ('{"command":"send","base64":"AP8="}', SendCommand(base64=b"\x00\xff")),
         (
             '{"command":"send","text":"x","request_id":"r","count":2,"by":["bob"],"tag":{"n":[1]}}',
-            Send(text="x", request_id="r", count=2, by=("bob",), tag={"n": [1]}),
+            SendCommand(text="x", request_id="r", count=2, by=("bob",), tag={"n": [1]}),
         ),
-        ('{"command":"send_ephemeral","file":"a/b"}', SendEphemeral(file="a/b")),
-        ('{"command":"statistics","tag":1}', Statistics(tag=1)),
-        ('{"command":"stop"}', Stop()),
+        ('{"command":"send_ephemeral","file":"a/b"}', SendEphemeralCommand(file="a/b")),
+        ('{"command":"statistics","tag":1}', StatisticsCommand(tag=1)),
+        ('{"command":"stop"}', StopCommand()),
     ],
 )
 def test_a_line_is_parsed_as_a_command(line: str, expected: Command):

@@ -170,8 +170,11 @@ def load_options(
             max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )
     options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), mapping)) if mapping else base
-    place = {"cluster_id": cluster_id, "shard_count": shard_count}
-    return replace(options, **{name: number for name, number in place.items() if number is not None})
+    return replace(
+        options,
+        cluster_id=options.cluster_id if cluster_id is None else cluster_id,
+        shard_count=options.shard_count if shard_count is None else shard_count,
+    )
 
 
 def _read(given: str) -> Mapping[str, Any]:

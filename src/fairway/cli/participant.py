@@ -82,7 +82,7 @@ class Command(msgspec.Struct, tag_field="command", forbid_unknown_fields=True, k
     """Any JSON; the answer repeats it."""
 
 
-class SendEphemeral(Command, tag="send_ephemeral"):
+class SendEphemeralCommand(Command, tag="send_ephemeral"):
     """Exactly one of three fields has the payload."""
 
     text: str | None = None
@@ -91,7 +91,7 @@ class SendEphemeral(Command, tag="send_ephemeral"):
     """Path of a file that holds the payload."""
 
 
-class Send(SendEphemeral, tag="send"):
+class SendCommand(SendEphemeralCommand, tag="send"):
     """A send, with the participants that must acknowledge it."""
 
     request_id: str | None = None
@@ -99,14 +99,15 @@ class Send(SendEphemeral, tag="send"):
     by: tuple[str, ...] = ()
 
 
-class Statistics(Command, tag="statistics"):
+class StatisticsCommand(Command, tag="statistics"):
     """Asks for the statistics of the channel."""
 
 
-class Stop(Command, tag="stop"):
+class StopCommand(Command, tag="stop"):
     """Ends the participant."""
 
 
+_COMMANDS: Final[Any] = SendCommand | SendEphemeralCommand | StatisticsCommand | StopCommand
 _HINT: Final = (
     'the commands are send, send_ephemeral, statistics and stop, as in {"command":"send","text":"hello"}; '
     "see 'fairway participant --help'"
@@ -116,11 +117,11 @@ _HINT: Final = (
 def parse_command(line: bytes) -> Command:
     """Return the command of a line, or raise `ConfigurationError`."""
     try:
-        command: Command = read_json(line, Send | SendEphemeral | Statistics | Stop)  # type: ignore[arg-type]
+        command: Command = read_json(line, _COMMANDS)
     except DecodeError as error:
         raise ConfigurationError(f"{error}; {_HINT}") from error
     if (
-        isinstance(command, SendEphemeral)
+        isinstance(command, SendEphemeralCommand)
         and sum(each is not None for each in (command.text, command.base64, command.file)) != 1
     ):
         raise ConfigurationError(f"a payload is exactly one of text, base64 and file; {_HINT}")
@@ -259,9 +260,9 @@ class _Participant:
                         f"the line has more than {line.limit_bytes} bytes; send the payload as file"
                     )
                 command = parse_command(line)
-                if isinstance(command, Stop):
+                if isinstance(command, StopCommand):
                     return
-                if isinstance(command, SendEphemeral):
+                if isinstance(command, SendEphemeralCommand):
                     await self._begin_sending(command)
                 else:
                     told = as_json(self._channel.statistics())
@@ -269,7 +270,7 @@ class _Participant:
             except FairwayError as error:
                 _say(self._out, **_error(error, None if isinstance(line, TooLong) else _tag_of(line)))
 
-    async def _begin_sending(self, command: SendEphemeral) -> None:
+    async def _begin_sending(self, command: SendEphemeralCommand) -> None:
         """Start a send; it continues while further commands are read."""
         if command.file is not None:
             # Read before the task starts, so that sends keep the order of their commands.
@@ -278,7 +279,7 @@ class _Participant:
         else:
             content = command.base64 if command.base64 is not None else (command.text or "").encode()
         await self._room.acquire()
-        request_id = (command.request_id if isinstance(command, Send) else None) or secrets.token_hex(_ID_BYTES)
+        request_id = (command.request_id if isinstance(command, SendCommand) else None) or secrets.token_hex(_ID_BYTES)
         # Two sends with one request id run one after the other.
         await self._answered(request_id)
         task = asyncio.ensure_future(self._send(command, content, request_id))
@@ -289,10 +290,10 @@ class _Participant:
         del self._under_way[request_id]
         self._room.release()
 
-    async def _send(self, command: SendEphemeral, payload: bytes, request_id: str) -> None:
+    async def _send(self, command: SendEphemeralCommand, payload: bytes, request_id: str) -> None:
         outcome = None
         try:
-            if isinstance(command, Send):
+            if isinstance(command, SendCommand):
                 receipt = await self._channel.send(payload, count=command.count, by=command.by, request_id=request_id)
                 outcome = await _how_it_ended(receipt)
                 ids = {"request_id": receipt.request_id, "message_id": receipt.message_id}
@@ -302,7 +303,12 @@ class _Participant:
         except FairwayError as error:
             _say(self._out, **_error(error, command.tag))
             return
-        told = {**ids, **payload_as_json(payload), "ephemeral": not isinstance(command, Send), "outcome": outcome}
+        told = {
+            **ids,
+            **payload_as_json(payload),
+            "ephemeral": not isinstance(command, SendCommand),
+            "outcome": outcome,
+        }
         _say(self._out, event="accepted", **told, tag=command.tag)
 
 
