@@ -1,4 +1,4 @@
-"""Draw the lives of sends, segments and messages into docs/protocol.md, from the tables that the protocol follows.
+"""Draw the lives of sends and messages into docs/protocol.md, from the tables that the protocol follows.
 
 Run it: python docs/pictures/draw_lives.py
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairway.protocol.incoming import message_life
-from fairway.protocol.outgoing import request_life, segment_life
+from fairway.protocol.outgoing import request_life
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parent.parent / "protocol.md"
 LIVES: Final[dict[str, Mapping[Enum, Mapping[Enum, Enum]]]] = {
     "send": request_life.LIFE,
-    "segment": segment_life.LIFE,
     "message": message_life.LIFE,
 }
 

@@ -1,4 +1,4 @@
-"""The lives of sends, segments and messages: tables that the protocol follows, and that docs/protocol.md draws."""
+"""The lives of sends and messages: tables that the protocol follows, and that docs/protocol.md draws."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from fairway.protocol.incoming import message_life
 from fairway.protocol.incoming.message_life import MessageState
-from fairway.protocol.outgoing import request_life, segment_life
+from fairway.protocol.outgoing import request_life
 from fairway.protocol.outgoing.request_life import RequestState
-from fairway.protocol.outgoing.segment_life import SegmentState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +22,7 @@ DRAW = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pictures" / "dra
 
 def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
     page = DRAW["PAGE"].read_text(encoding="utf-8")
-    assert page.count("```mermaid\nstateDiagram-v2\n") == 3
+    assert page.count("```mermaid\nstateDiagram-v2\n") == 2
     assert DRAW["drawn"](page) == page, "run python docs/pictures/draw_lives.py"
 
 
@@ -31,14 +30,13 @@ def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
     ("life", "first", "ends"),
     [
         (request_life.LIFE, RequestState.OPEN, {RequestState.FORGOTTEN}),
-        (segment_life.LIFE, SegmentState.OUTBOX, set()),
         (
             message_life.LIFE,
             MessageState.NEW,
             {MessageState.REFUSED, MessageState.DELIVERED, MessageState.GIVEN_UP},
         ),
     ],
-    ids=["send", "segment", "message"],
+    ids=["send", "message"],
 )
 def test_every_state_can_be_reached_and_only_ends_cannot_be_left(
     life: Mapping[Enum, Mapping[Enum, Enum]], first: Enum, ends: set[Enum]
@@ -51,8 +49,3 @@ def test_every_state_can_be_reached_and_only_ends_cannot_be_left(
                 waiting.append(then)
     assert reached == set(type(first))
     assert {state for state in type(first) if not life.get(state)} == ends
-
-
-def test_the_request_of_a_segment_can_end_whatever_its_state() -> None:
-    for state in set(SegmentState) - {SegmentState.ENDED}:
-        assert segment_life.LIFE[state][segment_life.SegmentStep.REQUEST_ENDS] is SegmentState.ENDED

@@ -465,8 +465,8 @@ class Stack:
         self.sds.repair.clock_went_back(now_ms)
         self.sync_timer.restart(now_ms)
         effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
-        for message in self._sending.never_left():
-            effects += self._seal_and_admit(self._sending.first_time(message, now_ms), now_ms)
+        for segment in self._sending.never_left():
+            effects += self._seal_and_admit(self._sending.first_time(segment, now_ms), now_ms)
         self._sending.resume(now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 

@@ -14,7 +14,6 @@ from fairway.errors import ConfigurationError
 from fairway.events import ChunkInfo, DeliveryError, FailureReason, MessageDelivered
 from fairway.protocol.names import checked_name
 from fairway.protocol.outgoing.request_life import FAILED, RequestState
-from fairway.protocol.outgoing.segment_life import LIFE, UNDER_WAY, SegmentState, SegmentStep
 from fairway.type_checks import check_type
 
 
@@ -43,18 +42,11 @@ class SentSegment:
     """How many transmissions the node had answered for good when its SDS message entered the history, in this run."""
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
-    state: SegmentState = LIFE[SegmentState.OUTBOX][SegmentStep.TAKEN_OUT]
-    """Where it is on its way out; it begins where the outbox is left, and `RequestTable.move` takes each step."""
 
     @property
     def has_left(self) -> bool:
         """Whether it left before, or was to; otherwise no participant can know of it."""
         return self.accepted or self.attempts > 0
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether it is on its way again."""
-        return self.has_left and self.state in UNDER_WAY
 
 
 @dataclass(slots=True, kw_only=True)

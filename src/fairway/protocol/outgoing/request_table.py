@@ -1,8 +1,8 @@
 """What became of every send: one request, its segments, and which participants acknowledged which.
 
-A request is one call of ``send``. Its states are those of `fairway.protocol.outgoing.request_life`, and the states of
-its segments those of `fairway.protocol.outgoing.segment_life`. What makes it delivered stands in
-`fairway.protocol.outgoing.request`.
+A request is one call of ``send``. `fairway.protocol.outgoing.request_life` has its states, and
+`fairway.protocol.outgoing.request` says when it is delivered. Where a segment is on its way out, the transmission queue
+says (`Sending.is_under_way`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_life import LIFE as REQUEST_LIFE
-from fairway.protocol.outgoing.segment_life import LIFE, SegmentState, SegmentStep
 from fairway.protocol.sds.acknowledgements import Review
 
 REQUESTS: Final = "requests"
@@ -53,9 +52,7 @@ class RequestTable:
         self.segments: dict[str, SentSegment] = {}
         """Segments of all of these, by SDS id."""
         self.held: dict[str, SentSegment] = {}
-        """Segments that are `SegmentState.HELD`, by SDS id, the one that waits longest first."""
-        self.repeated = 0
-        """How many segments are on their way again (`SentSegment.is_repeated`)."""
+        """Segments that are due and wait until fewer others are sent again, by SDS id; the one held longest first."""
         self.failed_bytes = 0
         """What the failed sends take (``max_overdue_bytes``)."""
         self._max_failed_bytes = max_failed_bytes
@@ -120,7 +117,6 @@ class RequestTable:
     def drop_segment(self, segment: SentSegment) -> None:
         """Forget a segment that never left."""
         request = self.of(segment)
-        self.move(segment, SegmentStep.REQUEST_ENDS)
         request.segments.remove(segment.sds_id)
         del self.segments[segment.sds_id]
         self._journal.deleted(SEGMENTS, segment.sds_id)
@@ -137,15 +133,6 @@ class RequestTable:
         self._put_in(request)
         self.touch(request)
 
-    def move(self, segment: SentSegment, step: SegmentStep) -> None:
-        """Take a segment's next step (`fairway.protocol.outgoing.segment_life.LIFE`)."""
-        self.repeated -= segment.is_repeated
-        self.held.pop(segment.sds_id, None)
-        segment.state = LIFE[segment.state][step]
-        self.repeated += segment.is_repeated
-        if segment.state is SegmentState.HELD:
-            self.held[segment.sds_id] = segment
-
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
         """Return how events name a segment."""
         return self.of(segment).chunk_info(segment.order, is_parity=segment.is_parity)
@@ -158,8 +145,9 @@ class RequestTable:
     def plan_retry(self, segment: SentSegment, retry_at: int | None) -> None:
         """Set when a segment is sent again.
 
-        A segment of a failed send has no such time once it left: `next_overdue` chooses it.
+        A segment of a failed send has no such time once it left: `least_tried` and `awaiting` choose it.
         """
+        self.held.pop(segment.sds_id, None)
         if segment.has_left and not self.of(segment).is_open:
             retry_at = None
         segment.retry_at = retry_at
@@ -303,12 +291,19 @@ class RequestTable:
         """Whether a send is overdue."""
         return bool(self._overdue_count)
 
-    def least_tried(self, now_ms: int) -> list[SentSegment]:
+    def least_tried(self, is_under_way: Callable[[str], bool], now_ms: int) -> list[SentSegment]:
         """Return one segment of the overdue send that was not tried for longest; of those never tried the newest."""
         overdue = [request for request in reversed(self.failed.values()) if request.state is RequestState.OVERDUE]
-        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), 1, now_ms)
+        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), 1, is_under_way, now_ms)
 
-    def awaiting(self, names: Collection[str], count: int, tried_before_ms: int, now_ms: int) -> list[SentSegment]:
+    def awaiting(
+        self,
+        names: Collection[str],
+        count: int,
+        tried_before_ms: int,
+        is_under_way: Callable[[str], bool],
+        now_ms: int,
+    ) -> list[SentSegment]:
         """Return at most ``count`` segments of overdue sends that await one of these participants, the oldest first.
 
         A send that was tried since ``tried_before_ms`` is passed over.
@@ -319,17 +314,19 @@ class RequestTable:
                 break
             is_due = request.state is RequestState.OVERDUE and request.tried_ms < tried_before_ms
             if is_due and any(map(self._awaits(request), names)):
-                chosen += self._segments_to_try(request, count - len(chosen), now_ms)
+                chosen += self._segments_to_try(request, count - len(chosen), is_under_way, now_ms)
         return chosen
 
-    def _segments_to_try(self, request: SendRequest, count: int, now_ms: int) -> list[SentSegment]:
+    def _segments_to_try(
+        self, request: SendRequest, count: int, is_under_way: Callable[[str], bool], now_ms: int
+    ) -> list[SentSegment]:
         """Return at most ``count`` segments of an overdue send that an awaited participant may lack."""
         due = [
             segment
             for segment in self.segments_of(request)
             if not segment.is_parity
-            and segment.state in (SegmentState.SENT, SegmentState.POSTPONED)
             and segment.has_left
+            and not is_under_way(segment.sds_id)
             and self.needs_retry(segment)
         ]
         # Those tried least often first, so that a long message does not begin anew each time.
@@ -393,13 +390,7 @@ class RequestTable:
             self._put_in(request)
         for table, key, row in found:
             if table == SEGMENTS:
-                segment = _segment_of(key, row)
-                state = self.of(segment).state
-                if state is RequestState.DELIVERED:
-                    segment.state = SegmentState.ENDED
-                else:
-                    segment.state = SegmentState.SENT if segment.has_left else SegmentState.ENCRYPTING
-                self.segments[key] = segment
+                self.segments[key] = segment = _segment_of(key, row)
                 self.plan_retry(segment, segment.retry_at)
 
     def _put_in(self, request: SendRequest) -> None:

@@ -25,7 +25,6 @@ from fairway.protocol.outgoing.pending_segments import PendingSegment, PendingSe
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_table import RequestTable
-from fairway.protocol.outgoing.segment_life import UNDER_WAY, SegmentState, SegmentStep
 from fairway.protocol.outgoing.transmission_queue import (
     RETRY_AFTER_REFUSAL_MS,
     InFlight,
@@ -77,6 +76,8 @@ class Sending:
         self._lost_acknowledgements = LostAcknowledgements(options)
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
+        self._encrypting: set[str] = set()
+        """SDS ids of segments between SDS and the queue."""
         self._unsent: dict[str, None] = {}
         """Segments of expired sends that are in the history and never left, by SDS id."""
         self._refusal = ""
@@ -135,11 +136,9 @@ class Sending:
         request.accepted_ms, request.deadline_ms = now_ms, deadline_ms
         requests.step(request, RequestStep.SENT_AGAIN, now_ms)
         for segment in segments:
-            if segment.state is SegmentState.ENDED:
-                requests.move(segment, SegmentStep.REOPENED)
             # The copy of a failed send that leaves now is like a first transmission.
             segment.attempts = 0 if before in FAILED else min(1, segment.attempts)
-            if segment.state in UNDER_WAY or segment.is_parity:
+            if segment.is_parity or self.is_under_way(segment.sds_id):
                 continue
             # Participants that have a delivered message may acknowledge it without a copy.
             at_ms = now_ms if before in FAILED else self._retry_at(segment, now_ms)
@@ -165,6 +164,10 @@ class Sending:
         if self.outbox and not self._ciphering.encrypting_content and self.outbound.has_room_for_content(now_ms):
             return self.outbox.take()
         return None
+
+    def is_under_way(self, sds_id: str) -> bool:
+        """Return whether a segment is between SDS and the node's answer, for the first time or again."""
+        return sds_id in self._encrypting or self.outbound.is_queued(sds_id) or self.outbound.is_handed_out(sds_id)
 
     def queued(self) -> int:
         """Return how many transmissions wait for the rate limit, and segments in the outbox."""
@@ -219,10 +222,10 @@ class Sending:
         segment.entered_at_count = self.outbound.done
         return self._first_time(segment, message, now_ms)
 
-    def first_time(self, message: SdsMessage, now_ms: int) -> ComposedMessage | list[Effect]:
+    def first_time(self, segment: SentSegment, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return the message of a segment that was made and never left; nothing if its request has ended."""
-        segment = self._live(message.message_id)
-        return [] if segment is None else self._first_time(segment, message, now_ms)
+        waiting = self._sds.unacknowledged(segment.sds_id)
+        return [] if waiting is None else self._first_time(segment, waiting.message, now_ms)
 
     def _first_time(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> ComposedMessage | list[Effect]:
         try:
@@ -251,6 +254,8 @@ class Sending:
 
     def encrypt(self, composed: ComposedMessage, now_ms: int) -> bytes | list[Effect]:
         """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
+        if composed.purpose in _FOR_REQUESTS:
+            self._encrypting.add(composed.sds_id)
         try:
             encrypted = self._ciphering.encrypt(composed.encoded, composed, is_content=composed.is_new)
         except EncryptionError as error:
@@ -262,6 +267,7 @@ class Sending:
         if composed.is_new:
             segment = self._live(composed.sds_id)
             if segment is None:
+                self._encrypting.discard(composed.sds_id)
                 return []
             return self._fail(segment, SendErrorReason.ENCRYPTION_FAILED, str(error), now_ms)
         self._tally.add("not_encrypted")
@@ -269,9 +275,10 @@ class Sending:
             self._sync_lost(now_ms)
         if composed.purpose is Purpose.REPAIR:
             self._sds.not_answered(composed.sds_id)
-        segment = self._carried(composed, SegmentState.ENCRYPTING)
+        if composed.purpose in _FOR_REQUESTS:
+            self._encrypting.discard(composed.sds_id)
+        segment = self._carried(composed)
         if segment is not None:
-            self.requests.move(segment, SegmentStep.NOT_ENCRYPTED)
             # An attempt like any other, so that a cipher that is broken for good ends the request.
             self.requests.count_attempt(segment, self._retry_at(segment, now_ms))
         return []
@@ -284,6 +291,7 @@ class Sending:
         if composed.is_new:
             segment = self._live(composed.sds_id)
             if segment is None:
+                self._encrypting.discard(composed.sds_id)
                 return []
             if self.requests.of(segment).state is RequestState.EXPIRED and self._withdraw(segment, now_ms):
                 return []
@@ -354,14 +362,12 @@ class Sending:
         segment = self._live(sds_id)
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
-        carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
+        carried = self._carried(in_flight.transmission)
         if (
             not answer.permanent
             and self._is_still_wanted(purpose, segment)
             and self.outbound.put_back(in_flight, now_ms, too_many=answer.too_many)
         ):
-            if carried is not None:
-                self.requests.move(carried, SegmentStep.PUT_BACK)
             self._withdraw_unsent(now_ms)
             return []
         if purpose is Purpose.SYNC:
@@ -371,7 +377,7 @@ class Sending:
         if carried is not None and answer.permanent:
             return self._fail(carried, answer.send_error, answer.detail, now_ms)
         if carried is not None:
-            self._postpone(carried, SegmentStep.NOT_TAKEN, now_ms)
+            self._postpone(carried, now_ms)
         return []
 
     def not_stored(self, sds_id: str, now_ms: int) -> None:
@@ -396,10 +402,9 @@ class Sending:
             return [*emit(*events), *self._evict(now_ms)]
         if first_sign and segment.retry_at is not None and self.requests.waits_longer(segment):
             self.requests.plan_retry(segment, segment.retry_at + self._options.retry_interval_ms)
-        is_queued_again = segment.has_left and segment.state is SegmentState.QUEUED
+        is_queued_again = segment.has_left and self.outbound.is_queued(segment.sds_id)
         if is_queued_again and not self.requests.needs_retry(segment):
             self.outbound.discard(segment.sds_id)
-            self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         return emit(*events)
 
@@ -424,20 +429,26 @@ class Sending:
             self._overdue.end()
             return []
         due = self._overdue.take_due(now_ms)
-        if due is None or self.requests.repeated >= self._options.advanced.max_active_retries:
+        if due is None or not self._may_retry:
             return []
         if not due.is_answer:
-            return self.requests.least_tried(now_ms)
+            return self.requests.least_tried(self.is_under_way, now_ms)
         heard = list(self._overdue.heard_since(now_ms - self._interval_ms))
-        chosen = self.requests.awaiting(heard, due.size, now_ms - 2 * self._interval_ms, now_ms)
+        tried_before_ms = now_ms - 2 * self._interval_ms
+        chosen = self.requests.awaiting(heard, due.size, tried_before_ms, self.is_under_way, now_ms)
         if chosen:
             self._overdue.answered(now_ms)
         return chosen
 
     @property
+    def _may_retry(self) -> bool:
+        """Whether fewer segments are being sent again than may be at once."""
+        return self.outbound.active_retries + len(self._encrypting) < self._options.advanced.max_active_retries
+
+    @property
     def can_retry_held(self) -> bool:
         """Whether a segment that waited until fewer others are sent again can be sent again now."""
-        return bool(self.requests.held) and self.requests.repeated < self._options.advanced.max_active_retries
+        return bool(self.requests.held) and self._may_retry
 
     def oldest_held(self) -> SentSegment:
         """Return the segment that is held and was due first."""
@@ -464,23 +475,22 @@ class Sending:
         It is held while many others are being sent again. When it was sent as often as allowed, its send fails.
         """
         request = self.requests.of(segment)
-        if segment.state is SegmentState.ENDED or (segment.has_left and not request.is_open):
+        if request.state is RequestState.DELIVERED or (segment.has_left and not request.is_open):
             # Its send ended while this one was due.
             return []
         waiting = self._sds.unacknowledged(segment.sds_id)
-        is_under_way = segment.state in UNDER_WAY or self.outbound.waits(segment.sds_id)
+        is_under_way = self.is_under_way(segment.sds_id)
         needs_retry = waiting is not None and self.requests.needs_retry(segment)
-        if needs_retry and segment.is_repeated and request.was_sent and self.outbound.limiter.limiting:
+        is_late = is_under_way and segment.has_left and request.was_sent
+        if needs_retry and is_late and self.outbound.limiter.limiting:
             # The rate limit held it back for an interval. If that did not count, a send would never fail under a limit.
             segment.attempts += 1
         if needs_retry and segment.attempts > self._max_retries:
             return self._exhausted(request, now_ms)
         if waiting is None or is_under_way or not needs_retry:
-            if segment.state is SegmentState.HELD:
-                self.requests.move(segment, SegmentStep.UNNEEDED)
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-        elif segment.has_left and self.requests.repeated >= self._options.advanced.max_active_retries:
-            self.requests.move(segment, SegmentStep.HOLD)
+        elif segment.has_left and not self._may_retry:
+            self.requests.held[segment.sds_id] = segment
         else:
             # If it waits for the rate limit until then, that counts as an attempt.
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms) if segment.has_left else None)
@@ -488,12 +498,11 @@ class Sending:
         return []
 
     def repeat_overdue(self, segment: SentSegment) -> ComposedMessage | list[Effect]:
-        """Return a copy of a segment whose send is overdue, unless it is on its way already."""
+        """Return a copy of a segment whose send is overdue."""
         waiting = self._sds.unacknowledged(segment.sds_id)
-        return [] if waiting is None or self.outbound.waits(segment.sds_id) else self._copy(segment, waiting.message)
+        return [] if waiting is None else self._copy(segment, waiting.message)
 
     def _copy(self, segment: SentSegment, message: SdsMessage) -> ComposedMessage:
-        self.requests.move(segment, SegmentStep.DUE)
         return ComposedMessage(
             # What never left goes before what is repeated.
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
@@ -516,10 +525,7 @@ class Sending:
     def _stop_retries(self, request: SendRequest) -> None:
         for segment in self.requests.segments_of(request):
             if segment.has_left:
-                if segment.state is SegmentState.QUEUED:
-                    self.outbound.discard(segment.sds_id)
-                if segment.state in (SegmentState.QUEUED, SegmentState.HELD):
-                    self.requests.move(segment, SegmentStep.UNNEEDED)
+                self.outbound.discard(segment.sds_id)
                 self.requests.plan_retry(segment, None)
 
     def _evict(self, now_ms: int) -> list[Effect]:
@@ -553,19 +559,19 @@ class Sending:
             self.requests.step(request, RequestStep.DEADLINE, now_ms)
             self._stop_retries(request)
             unsent = [each for each in self.requests.segments_of(request) if not each.has_left]
-            self._unsent |= dict.fromkeys(each.sds_id for each in unsent if each.state is not SegmentState.ENCRYPTING)
+            self._unsent |= dict.fromkeys(each.sds_id for each in unsent)
         if effects:
             self._withdraw_unsent(now_ms)
             effects += self._evict(now_ms)
         return effects
 
     def _withdraw_unsent(self, now_ms: int) -> None:
-        """Keep what an expired send made and the node never took from composed, if that is still possible."""
+        """Withdraw the segments of expired sends that the node never took, as far as that is still possible."""
         for sds_id in list(self._unsent):
             segment = self._live(sds_id)
             if segment is None or segment.has_left or self.requests.of(segment).state is not RequestState.EXPIRED:
                 del self._unsent[sds_id]
-            elif segment.state in (SegmentState.QUEUED, SegmentState.POSTPONED):
+            elif sds_id not in self._encrypting and not self.outbound.is_handed_out(sds_id):
                 self._withdraw(segment, now_ms)
 
     def _withdraw(self, segment: SentSegment, now_ms: int) -> bool:
@@ -575,21 +581,24 @@ class Sending:
         """
         sds_id, request = segment.sds_id, self.requests.of(segment)
         citing = [self.requests.segments[each] for each in self._sds.citing(sds_id)]
-        may_be_cited = segment.state is not SegmentState.ENCRYPTING
+        may_be_cited = sds_id not in self._encrypting
         has_left = self.outbound.is_busy or self.outbound.done > segment.entered_at_count
-        on_the_way = (SegmentState.ENCRYPTING, SegmentState.IN_FLIGHT)
-        if any(each.has_left or each.state in on_the_way for each in citing) or (may_be_cited and has_left):
+        leaves = any(
+            each.has_left or each.sds_id in self._encrypting or self.outbound.is_handed_out(each.sds_id)
+            for each in citing
+        )
+        if leaves or (may_be_cited and has_left):
             return False
         self._sds.withdraw(sds_id, now_ms)
+        self._encrypting.discard(sds_id)
         self.outbound.discard(sds_id)
         if self.sync_waits:
             self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
             self._sync_lost(now_ms)
         for each in citing:
-            if each.state is SegmentState.QUEUED:
+            if self.outbound.is_queued(each.sds_id):
                 # It is encoded and encrypted anew.
                 self.outbound.discard(each.sds_id)
-                self.requests.move(each, SegmentStep.DISPLACED)
                 self.requests.plan_retry(each, now_ms)
         self.requests.drop_segment(segment)
         if not request.segments:
@@ -602,29 +611,31 @@ class Sending:
 
     def repair(self, message_id: str, encoded: bytes) -> ComposedMessage | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
-        if self.outbound.waits(message_id) or self.outbound.repair_is_under_way(message_id):
+        repair_waits = self.outbound.is_queued(message_id, repair=True)
+        if repair_waits or self.outbound.is_handed_out(message_id, repair=True) or self.is_under_way(message_id):
             self._sds.not_answered(message_id)
             return []
         return ComposedMessage(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
 
-    def never_left(self) -> list[SdsMessage]:
-        """After a restart, return the messages of segments that were made and never left, in their order."""
+    def never_left(self) -> list[SentSegment]:
+        """After a restart, return the segments that were made and never left, in their order."""
         for segment in self.requests.segments.values():
             if not segment.accepted:
                 # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
                 self._withdraw_hint(segment.sds_id)
         unsent = [
-            made
+            segment
             for segment in self.requests.segments.values()
-            if not segment.has_left and (made := self._sds.unacknowledged(segment.sds_id))
+            if not segment.has_left and self._sds.unacknowledged(segment.sds_id) is not None
         ]
-        # Rows come in any order, so that theirs says nothing of when they were made.
-        return [made.message for made in sorted(unsent, key=lambda made: made.sequence)]
+        self._encrypting.update(segment.sds_id for segment in unsent)
+        # The order of rows says nothing of when segments were made.
+        return sorted(unsent, key=lambda segment: segment.sequence)
 
     def resume(self, now_ms: int) -> None:
         """After a restart, plan the retries."""
         for segment in self.requests.segments.values():
-            is_due = segment.state is not SegmentState.ENDED and segment.has_left and not segment.is_parity
+            is_due = segment.has_left and not segment.is_parity and self.requests.of(segment).is_open
             if is_due and segment.retry_at is None:
                 self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         if self._overdue is not None and self.requests.has_overdue:
@@ -661,22 +672,18 @@ class Sending:
         # New content was cited already, and others asked for repairs.
         return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
 
-    def _carried(self, sent: ComposedMessage | Transmission | Publish, state: SegmentState) -> SentSegment | None:
-        """Return the segment of an open request that is in this state and is carried by this.
-
-        None for what others asked for, and for what left for a request that has ended since.
-        """
-        segment = self.requests.segments.get(sent.sds_id) if sent.purpose in _FOR_REQUESTS else None
-        return segment if segment is not None and segment.state is state else None
+    def _carried(self, sent: ComposedMessage | Transmission | Publish) -> SentSegment | None:
+        """Return the segment that a transmission carries; None for an answer to a repair, and if its send has ended."""
+        return self._live(sent.sds_id) if sent.purpose in _FOR_REQUESTS else None
 
     def _live(self, sds_id: str) -> SentSegment | None:
         """Return a segment whose send may still be acknowledged."""
         segment = self.requests.segments.get(sds_id)
-        return None if segment is None or segment.state is SegmentState.ENDED else segment
+        ended = segment is None or self.requests.of(segment).state is RequestState.DELIVERED
+        return None if ended else segment
 
-    def _postpone(self, segment: SentSegment, step: SegmentStep, now_ms: int) -> None:
+    def _postpone(self, segment: SentSegment, now_ms: int) -> None:
         """Let a segment that did not leave this time go again soon; that does not count as an attempt."""
-        self.requests.move(segment, step)
         self.requests.plan_retry(segment, now_ms + RETRY_AFTER_REFUSAL_MS)
 
     def _enqueue(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> None:
@@ -686,25 +693,23 @@ class Sending:
             payload=encrypted,
             first_segment=composed.first_segment,
         )
-        segment = self._carried(composed, SegmentState.ENCRYPTING)
-        if segment is not None:
-            self.requests.move(segment, SegmentStep.ENCRYPTED)
+        if composed.purpose in _FOR_REQUESTS:
+            self._encrypting.discard(composed.sds_id)
         placement = self.outbound.enqueue(transmission)
         without_room = placement.displaced if placement.accepted else transmission
         if without_room is None:
             return
         if without_room.purpose is Purpose.REPAIR:
             self._sds.not_answered(without_room.sds_id)
-        segment = self._carried(without_room, SegmentState.QUEUED)
+        segment = self._carried(without_room)
         if segment is not None:
-            self._postpone(segment, SegmentStep.DISPLACED, now_ms)
+            self._postpone(segment, now_ms)
 
     def _publish(self, publish: Publish) -> list[Effect]:
         self._tally.sent(publish.purpose, len(publish.encoded))
-        segment = self._carried(publish, SegmentState.QUEUED)
+        segment = self._carried(publish)
         if segment is None:
             return [publish]
-        self.requests.move(segment, SegmentStep.HANDED_OUT)
         request = self.requests.of(segment)
         self._sds.add_hint(publish.sds_id, publish.message_hash)
         sending = MessageSending(
@@ -719,7 +724,7 @@ class Sending:
         return now_ms + self._interval_ms * (2 if self.requests.waits_longer(segment) else 1)
 
     def _not_sendable(self, what: Unsendable, now_ms: int) -> list[Effect]:
-        segment = self._carried(what.transmission, SegmentState.QUEUED)
+        segment = self._carried(what.transmission)
         if segment is not None:
             return self._fail(segment, what.reason, what.detail, now_ms)
         self._tally.add("refused")
@@ -736,10 +741,9 @@ class Sending:
                 # A hint that was not confirmed is replaced by one that was.
                 self._withdraw_hint(sds_id)
             self._sds.add_hint(sds_id, message_hash)
-        carried = self._carried(in_flight.transmission, SegmentState.IN_FLIGHT)
+        carried = self._carried(in_flight.transmission)
         if carried is None:
             return []
-        self.requests.move(carried, SegmentStep.TAKEN)
         # Parity is not sent again: a receiver that lacks data segments gets those. The interval begins now, because the
         # segment could not be received before the node took it.
         self.requests.count_attempt(carried, None if carried.is_parity else self._retry_at(carried, now_ms))
@@ -762,13 +766,12 @@ class Sending:
         """Let a send end by a step after which SDS need not watch its segments any more."""
         if len(request.segments) < request.segment_count:
             self.outbox.drop(request.request_id)
-        for segment in self.requests.segments_of(request):
-            if segment.state is SegmentState.ENDED:
-                continue
+        for segment in () if request.state is RequestState.DELIVERED else self.requests.segments_of(request):
             # No message is made while a new segment is being encrypted; after a restart there may be several.
-            is_new = segment.state is SegmentState.ENCRYPTING and not segment.has_left
+            is_new = segment.sds_id in self._encrypting and not segment.has_left
             is_uncited = is_new and not self._sds.citing(segment.sds_id)
-            self.requests.move(segment, SegmentStep.REQUEST_ENDS)
+            if is_new:
+                self._encrypting.discard(segment.sds_id)
             self.requests.plan_retry(segment, None)
             if is_uncited:
                 self._sds.withdraw(segment.sds_id, now_ms)

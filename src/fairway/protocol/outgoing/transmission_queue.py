@@ -161,6 +161,7 @@ class TransmissionQueue:
         self._handed_out: dict[tuple[str, bool], int] = {}
         """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
         request."""
+        self._retries_handed_out = 0
         self._deferred: deque[tuple[int, Admission[Transmission]]] = deque()
         """Content that the node refused too often while it took others, and when it goes again."""
         self._on_hold: list[Admission[Transmission]] = []
@@ -177,21 +178,23 @@ class TransmissionQueue:
             key=_key_of(transmission),
         )
 
-    def waits(self, sds_id: str) -> bool:
-        """Return whether a message waits for its turn or for the node's answer, for the first time or again."""
-        return self._is_under_way((sds_id, False))
-
-    def repair_is_under_way(self, sds_id: str) -> bool:
-        """Return whether an answer to a repair request waits for its turn or for the node's answer."""
-        return self._is_under_way((sds_id, True))
-
-    def _is_under_way(self, key: tuple[str, bool]) -> bool:
+    def is_queued(self, sds_id: str, *, repair: bool = False) -> bool:
+        """Return whether a message waits for its turn; ``repair``: as the answer to a repair request."""
+        key = (sds_id, repair)
         return (
-            key in self._handed_out
-            or self.limiter.is_queued(key)
+            self.limiter.is_queued(key)
             or any(admission.key == key for _, admission in self._deferred)
             or any(admission.key == key for admission in self._on_hold)
         )
+
+    def is_handed_out(self, sds_id: str, *, repair: bool = False) -> bool:
+        """Return whether a message waits for its proof or for the node's answer."""
+        return (sds_id, repair) in self._handed_out
+
+    @property
+    def active_retries(self) -> int:
+        """How many retransmissions wait for their turn or for the node's answer."""
+        return self.limiter.queued(Priority.RETRY) + self._retries_handed_out
 
     def queued(self) -> int:
         """Return how many transmissions wait for their turn."""
@@ -411,9 +414,11 @@ class TransmissionQueue:
     def _track(self, transmission: Transmission) -> None:
         key = _key_of(transmission)
         self._handed_out[key] = self._handed_out.get(key, 0) + 1
+        self._retries_handed_out += transmission.purpose is Purpose.RETRY
 
     def _untrack(self, transmission: Transmission) -> None:
         key = _key_of(transmission)
+        self._retries_handed_out -= transmission.purpose is Purpose.RETRY
         self._handed_out[key] -= 1
         if not self._handed_out[key]:
             del self._handed_out[key]
