@@ -357,7 +357,7 @@ def spoken(timer, first_ms, last_ms):
     return times
 
 
-@pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "on_reconnect"])
+@pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "send_soon"])
 def test_who_cannot_take_in_what_he_lacks_is_told_often_at_first_and_then_every_half_minute(end_of_silence):
     timer = SyncTimer(2_000, Jitter(b"seed"), 0)
     assert len(spoken(timer, 0, 30_000)) >= 10

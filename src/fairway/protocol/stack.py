@@ -106,7 +106,6 @@ class Stack:
         self.sds, self._segmenter, self._ciphering = shared.sds, shared.segmenter, shared.ciphering
         self._tally, self._limits = shared.tally, shared.limits
         self._jitter = Jitter(seed)
-        self._sending = Sending(shared, membership, proves=proves)
         self.sync_timer = SyncTimer(
             options.sync_min_interval_ms,
             self._jitter,
@@ -114,6 +113,7 @@ class Stack:
             speak_after=max(1, options.sds.bloom_capacity // 4),
             echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
+        self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
         self._undelivered = Undelivered(shared)
@@ -243,7 +243,7 @@ class Stack:
     ) -> tuple[Effect, ...]:
         """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``).
 
-        What it did not take goes again, newly stamped, before what comes after it; ``too_many`` if the node asks for
+        A segment that it did not take goes again, newly stamped, before later ones; ``too_many`` if the node asks for
         less (429), which slows down everything that leaves through it. ``too_large``: it never will for its size.
         """
         answer = NodeAnswer(
@@ -271,9 +271,8 @@ class Stack:
             for token in self._sending.outbound.unanswered(now_ms):
                 effects += self._sending.answered(token, _NO_ANSWER, now_ms)
             effects += self._answer_repairs(now_ms)
-            effects += self._send_again(now_ms)
             # A sync message that still waits after this may keep another one from being made.
-            effects += self._sending.dispatch(now_ms)
+            effects += self._drain_outgoing(now_ms)
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
@@ -315,7 +314,7 @@ class Stack:
         if not (connected and self._sending.outbound.connected):
             self._query_on_connect.was_offline(now_ms)
             # Others may not know yet what was said here, or we what they said.
-            self.sync_timer.on_reconnect(now_ms)
+            self.sync_timer.send_soon(now_ms)
         self._sending.outbound.connected = connected
         if not connected:
             self._sending.blockage.ended()
@@ -605,8 +604,9 @@ class Stack:
                 self.sync_timer.copy_received(now_ms)
 
     def _drain_outgoing(self, now_ms: int) -> list[Effect]:
-        """Let everything leave that may: what waits in the queue, and segments as the node has room for them."""
-        effects = self._sending.dispatch(now_ms)
+        """Let everything leave that may: what is due again, what waits in the queue, and segments of the outbox."""
+        effects = self._send_again(now_ms) if self._sending.outbound.connected else []
+        effects += self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
             composed = self._sending.apply_sds(segment, now_ms)
             effects += self._placed(segment.request_id, composed)

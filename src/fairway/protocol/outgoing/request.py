@@ -40,6 +40,8 @@ class SentSegment:
     acknowledged_by: set[str] = field(default_factory=set)
     entered_at_count: int = 0
     """How many transmissions the node had answered for good when its SDS message entered the history, in this run."""
+    refusals: int = 0
+    """How often the node refused it since it took it last, not counting answers that ask for less; in this run."""
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
 

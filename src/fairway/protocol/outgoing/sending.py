@@ -25,13 +25,8 @@ from fairway.protocol.outgoing.pending_segments import PendingSegment, PendingSe
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_table import RequestTable
-from fairway.protocol.outgoing.transmission_queue import (
-    RETRY_AFTER_REFUSAL_MS,
-    InFlight,
-    Transmission,
-    TransmissionQueue,
-    Unsendable,
-)
+from fairway.protocol.outgoing.sync_timer import SyncTimer
+from fairway.protocol.outgoing.transmission_queue import InFlight, Transmission, TransmissionQueue, Unsendable
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.sds.acknowledgements import Acknowledged, Review
 from fairway.protocol.segmentation.segmenter import OutgoingSegment
@@ -40,6 +35,10 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """How long an acknowledgement is waited for where nothing is repeated: as long as with the default retries."""
+_REFUSALS_IN_PLACE: Final = 3
+"""Refusals of a segment after which others go first: the fault may be its own. Otherwise it would stop them all."""
+_POSTPONED_MS: Final = 5_000
+"""Pause before a segment leaves that was refused more often, or found the queue full."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -57,12 +56,14 @@ class ComposedMessage:
     """Whether it leaves for the first time."""
     lamport: int = 0
     """Its Lamport timestamp if it leaves for the first time."""
+    sequence: int | None = None
+    """Number of a segment that never left among the own messages, in the order of which they leave."""
 
 
 class Sending:
     """The outgoing half of a channel, which owns the outbox, the requests and the queue of the rate limit."""
 
-    def __init__(self, shared: Shared, membership: Membership | None, *, proves: bool) -> None:
+    def __init__(self, shared: Shared, membership: Membership | None, sync_timer: SyncTimer, *, proves: bool) -> None:
         self._options = options = shared.options
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
@@ -74,6 +75,7 @@ class Sending:
         self.outbound = TransmissionQueue(shared, membership, self._waits_above, proves=proves)
         self.ephemeral = EphemeralSending(shared, self.outbound)
         self._lost_acknowledgements = LostAcknowledgements(options)
+        self._sync_timer = sync_timer
         self._unsent_sync: SdsMessage | None = None
         """The newest sync message, until the network took it."""
         self._encrypting: set[str] = set()
@@ -239,6 +241,7 @@ class Sending:
             first_segment=segment.order == 0,
             is_new=True,
             lamport=message.lamport_timestamp or 0,
+            sequence=segment.sequence,
         )
 
     def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:
@@ -358,26 +361,24 @@ class Sending:
         return self._accepted(in_flight, now_ms) if answer.accepted else self._not_taken(in_flight, answer, now_ms)
 
     def _not_taken(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
+        """Plan what the node did not take: a segment is due again, at once or after a pause."""
         purpose, sds_id = in_flight.purpose, in_flight.sds_id
-        segment = self._live(sds_id)
         self._tally.add("not_taken")
         self._sds.withdraw_hint(sds_id, in_flight.message_hash)
         carried = self._carried(in_flight.transmission)
-        if (
-            not answer.permanent
-            and self._is_still_wanted(purpose, segment)
-            and self.outbound.put_back(in_flight, now_ms, too_many=answer.too_many)
-        ):
-            self._withdraw_unsent(now_ms)
-            return []
         if purpose is Purpose.SYNC:
             self._sync_lost(now_ms)
+            self._sync_timer.send_soon(now_ms)
         if purpose is Purpose.REPAIR and not answer.permanent:
             self._sds.not_answered(sds_id)
-        if carried is not None and answer.permanent:
+        if carried is None:
+            return []
+        if answer.permanent:
             return self._fail(carried, answer.send_error, answer.detail, now_ms)
-        if carried is not None:
-            self._postpone(carried, now_ms)
+        carried.refusals += not answer.too_many
+        is_suspect = carried.refusals > _REFUSALS_IN_PLACE
+        self.requests.plan_retry(carried, now_ms + (_POSTPONED_MS if is_suspect else 0))
+        self._withdraw_unsent(now_ms)
         return []
 
     def not_stored(self, sds_id: str, now_ms: int) -> None:
@@ -390,7 +391,7 @@ class Sending:
     def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
         """Pass on evidence about a segment, and stop repeating what its request no longer needs."""
         segment = self._live(review.message_id)
-        if segment is None:
+        if segment is None or self.requests.of(segment).state is RequestState.DELIVERED:
             return []
         first_sign = review.evidence is None and not (segment.possibly or segment.acknowledged_by)
         request = self.requests.of(segment)
@@ -472,22 +473,25 @@ class Sending:
     def repeat(self, segment: SentSegment, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return a segment whose time has come, to be sent again; nothing if it need not be now, or is not any more.
 
-        It is held while many others are being sent again. When it was sent as often as allowed, its send fails.
+        A segment that never left is always needed: later messages cite it. Another one is held while many are being
+        sent again. When it was sent as often as allowed, its send fails.
         """
         request = self.requests.of(segment)
-        if request.state is RequestState.DELIVERED or (segment.has_left and not request.is_open):
+        if segment.has_left and not request.is_open:
             # Its send ended while this one was due.
             return []
         waiting = self._sds.unacknowledged(segment.sds_id)
         is_under_way = self.is_under_way(segment.sds_id)
-        needs_retry = waiting is not None and self.requests.needs_retry(segment)
+        needs_retry = waiting is not None and (not segment.has_left or self.requests.needs_retry(segment))
         is_late = is_under_way and segment.has_left and request.was_sent
         if needs_retry and is_late and self.outbound.limiter.limiting:
             # The rate limit held it back for an interval. If that did not count, a send would never fail under a limit.
             segment.attempts += 1
         if needs_retry and segment.attempts > self._max_retries:
             return self._exhausted(request, now_ms)
-        if waiting is None or is_under_way or not needs_retry:
+        if waiting is None:
+            self.requests.plan_retry(segment, None)
+        elif is_under_way or not needs_retry:
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         elif segment.has_left and not self._may_retry:
             self.requests.held[segment.sds_id] = segment
@@ -503,12 +507,14 @@ class Sending:
         return [] if waiting is None else self._copy(segment, waiting.message)
 
     def _copy(self, segment: SentSegment, message: SdsMessage) -> ComposedMessage:
+        # What never left goes before what is repeated, in its place, unless the node refuses just this one.
+        is_repeated = segment.has_left or segment.refusals > _REFUSALS_IN_PLACE
         return ComposedMessage(
-            # What never left goes before what is repeated.
-            purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
+            purpose=Purpose.RETRY if is_repeated else Purpose.CONTENT,
             sds_id=segment.sds_id,
             encoded=self._sds.profile.codec.encode(message),
             first_segment=segment.order == 0,
+            sequence=None if is_repeated else segment.sequence,
         )
 
     def _exhausted(self, request: SendRequest, now_ms: int) -> list[Effect]:
@@ -664,27 +670,16 @@ class Sending:
             self._sds.take_back(self._unsent_sync, now_ms)
             self._unsent_sync = None
 
-    def _is_still_wanted(self, purpose: Purpose, segment: SentSegment | None) -> bool:
-        """Return whether something that the node did not take still has to leave."""
-        if purpose is Purpose.SYNC:
-            # The newest tells all that older ones did.
-            return not self.sync_waits
-        # New content was cited already, and others asked for repairs.
-        return purpose is not Purpose.RETRY or (segment is not None and self.requests.needs_retry(segment))
-
     def _carried(self, sent: ComposedMessage | Transmission | Publish) -> SentSegment | None:
         """Return the segment that a transmission carries; None for an answer to a repair, and if its send has ended."""
         return self._live(sent.sds_id) if sent.purpose in _FOR_REQUESTS else None
 
     def _live(self, sds_id: str) -> SentSegment | None:
-        """Return a segment whose send may still be acknowledged."""
+        """Return a segment whose send may still be acknowledged, or that has still to leave because others cite it."""
         segment = self.requests.segments.get(sds_id)
-        ended = segment is None or self.requests.of(segment).state is RequestState.DELIVERED
-        return None if ended else segment
-
-    def _postpone(self, segment: SentSegment, now_ms: int) -> None:
-        """Let a segment that did not leave this time go again soon; that does not count as an attempt."""
-        self.requests.plan_retry(segment, now_ms + RETRY_AFTER_REFUSAL_MS)
+        if segment is None or (segment.has_left and self.requests.of(segment).state is RequestState.DELIVERED):
+            return None
+        return segment
 
     def _enqueue(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> None:
         transmission = Transmission(
@@ -692,6 +687,7 @@ class Sending:
             sds_id=composed.sds_id,
             payload=encrypted,
             first_segment=composed.first_segment,
+            sequence=composed.sequence,
         )
         if composed.purpose in _FOR_REQUESTS:
             self._encrypting.discard(composed.sds_id)
@@ -703,7 +699,7 @@ class Sending:
             self._sds.not_answered(without_room.sds_id)
         segment = self._carried(without_room)
         if segment is not None:
-            self._postpone(segment, now_ms)
+            self.requests.plan_retry(segment, now_ms + _POSTPONED_MS)
 
     def _publish(self, publish: Publish) -> list[Effect]:
         self._tally.sent(publish.purpose, len(publish.encoded))
@@ -744,6 +740,9 @@ class Sending:
         carried = self._carried(in_flight.transmission)
         if carried is None:
             return []
+        carried.refusals = 0
+        if self.requests.of(carried).state is RequestState.DELIVERED:
+            self._sds.forget_outgoing(sds_id)
         # Parity is not sent again: a receiver that lacks data segments gets those. The interval begins now, because the
         # segment could not be received before the node took it.
         self.requests.count_attempt(carried, None if carried.is_parity else self._retry_at(carried, now_ms))
@@ -766,18 +765,20 @@ class Sending:
         """Let a send end by a step after which SDS need not watch its segments any more."""
         if len(request.segments) < request.segment_count:
             self.outbox.drop(request.request_id)
-        for segment in () if request.state is RequestState.DELIVERED else self.requests.segments_of(request):
+        for segment in self.requests.segments_of(request):
+            if request.state is RequestState.DELIVERED and segment.has_left:
+                continue
             # No message is made while a new segment is being encrypted; after a restart there may be several.
             is_new = segment.sds_id in self._encrypting and not segment.has_left
             is_uncited = is_new and not self._sds.citing(segment.sds_id)
             if is_new:
                 self._encrypting.discard(segment.sds_id)
-            self.requests.plan_retry(segment, None)
             if is_uncited:
                 self._sds.withdraw(segment.sds_id, now_ms)
-            else:
+            elif segment.has_left or step is not RequestStep.ACKNOWLEDGED:
                 self._sds.forget_outgoing(segment.sds_id)
             # A segment that never left is cited by later messages: without it every participant would ask for it.
             if segment.has_left:
+                self.requests.plan_retry(segment, None)
                 self.outbound.discard(segment.sds_id)
         self.requests.step(request, step, now_ms)

@@ -84,8 +84,8 @@ class SyncTimer:
         self._begin_telling()
         self.at_ms = self._draw_echo(now_ms) if self._echoes_due else self._draw(now_ms, NORMAL)
 
-    def on_reconnect(self, now_ms: int) -> None:
-        """Speak soon, and at once if that was due meanwhile: who returns makes himself heard."""
+    def send_soon(self, now_ms: int) -> None:
+        """Send a sync message within an interval: after the node came back, or refused the last one."""
         self._begin_telling()
         self._bring_forward(self._draw(now_ms, NORMAL))
 

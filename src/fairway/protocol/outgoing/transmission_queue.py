@@ -3,18 +3,18 @@
 What arrives here is encrypted already. It waits in the rate limit manager until it may leave; then it is stamped,
 proven where the network asks for RLN proofs, encoded once, and those very bytes are hashed and handed out. A
 WakuMessage is stamped no earlier than that, because relays refuse old timestamps and a proof is bound to the timestamp
-(17/WAKU2-RLN-RELAY). So no more is being proven and handed out than the node can have in its hands at once; what the
-node does not take comes back to its place in the queue, goes again before what comes after it, and is stamped anew.
+(17/WAKU2-RLN-RELAY). So no more is being proven and handed out than the node can have in its hands at once. The queue
+sends nothing twice: what the node does not take leaves it, and its sender decides (`Sending.answered`).
 
 A proof takes time and a durable count of message ids. So it is asked for with a `Prove` effect, and what it is for
-waits for `TransmissionQueue.proven`; meanwhile other transmissions are proven and sent.
+waits for `TransmissionQueue.proven`; meanwhile other transmissions are proven and sent. A transmission without a proof
+was not sent: it returns to its place in the queue.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -43,15 +43,6 @@ STAMP: Final = "stamp"
 _PROOF_RETRY_MS: Final = 1_000
 _ANSWERED_WITHIN_MS: Final = 60_000
 """A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
-_PASSED_OVER: Final = 3
-"""How often a transmission is refused, while others are taken, before it makes way for them."""
-_SUSPECT: Final = _PASSED_OVER - 1
-"""If it is refused again though another one was taken, it makes way."""
-_IN_A_ROW: Final = 4
-"""How often a transmission is refused, with none taken meanwhile, before others are tried first."""
-RETRY_AFTER_REFUSAL_MS: Final = 5_000
-"""How long a transmission waits that makes way for others."""
-
 _PRIORITY: Final = {
     Purpose.CONTENT: Priority.CONTENT,
     Purpose.REPAIR: Priority.REPAIR,
@@ -73,12 +64,8 @@ class Transmission:
     """Request id and message id of an ephemeral message, which nothing else remembers."""
     admitted_ms: int = 0
     """When the rate limit counted an ephemeral message."""
-    passed_over: int = 0
-    """How often the node refused it while it took others."""
-    refused_at_count: int | None = None
-    """How many others the node had answered for good when it refused this one last."""
-    refused_in_a_row: int = 0
-    """How often the node refused it since it took another one, not counting where it asked for less."""
+    sequence: int | None = None
+    """Place among what has the same priority; None: after all that waits."""
 
 
 class InFlight(NamedTuple):
@@ -86,8 +73,6 @@ class InFlight(NamedTuple):
 
     transmission: Transmission
     message_hash: bytes
-    admission: Admission[Transmission] | None
-    """None for an ephemeral message, which is never put back."""
     mark: int
     """What the pace wants back with the answer."""
     since_ms: int
@@ -142,8 +127,7 @@ class TransmissionQueue:
             membership=membership,
             upstream=upstream,
         )
-        # What the node does not take comes back into the queue, whether there is room or not.
-        self._max_in_flight = min(options.advanced.max_concurrent_publishes, options.rate_limit.max_queued)
+        self._max_in_flight = options.advanced.max_concurrent_publishes
         self.pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
@@ -162,10 +146,6 @@ class TransmissionQueue:
         """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
         request."""
         self._retries_handed_out = 0
-        self._deferred: deque[tuple[int, Admission[Transmission]]] = deque()
-        """Content that the node refused too often while it took others, and when it goes again."""
-        self._on_hold: list[Admission[Transmission]] = []
-        """What the node refused again: it goes once the node took another one, or no other one may leave."""
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
@@ -176,16 +156,12 @@ class TransmissionQueue:
             _PRIORITY[transmission.purpose],
             first_segment=transmission.first_segment,
             key=_key_of(transmission),
+            sequence=transmission.sequence,
         )
 
     def is_queued(self, sds_id: str, *, repair: bool = False) -> bool:
         """Return whether a message waits for its turn; ``repair``: as the answer to a repair request."""
-        key = (sds_id, repair)
-        return (
-            self.limiter.is_queued(key)
-            or any(admission.key == key for _, admission in self._deferred)
-            or any(admission.key == key for admission in self._on_hold)
-        )
+        return self.limiter.is_queued((sds_id, repair))
 
     def is_handed_out(self, sds_id: str, *, repair: bool = False) -> bool:
         """Return whether a message waits for its proof or for the node's answer."""
@@ -198,14 +174,11 @@ class TransmissionQueue:
 
     def queued(self) -> int:
         """Return how many transmissions wait for their turn."""
-        return self.limiter.queued() + len(self._deferred) + len(self._on_hold)
+        return self.limiter.queued()
 
     def discard(self, sds_id: str) -> None:
         """Drop what waits to carry a message; answers to repair requests for it stay."""
-        key = (sds_id, False)
-        self.limiter.discard_key(key)
-        self._deferred = deque(waiting for waiting in self._deferred if waiting[1].key != key)
-        self._on_hold = [admission for admission in self._on_hold if admission.key != key]
+        self.limiter.discard_key((sds_id, False))
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
@@ -216,9 +189,7 @@ class TransmissionQueue:
         outcomes: list[Prove | Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
-        while self._deferred and self._deferred[0][0] <= now_ms:
-            self.limiter.put_back(self._deferred.popleft()[1], was_handed_out=True)
-        while self._node_has_room and (admission := self._admit(now_ms)) is not None:
+        while self._node_has_room and (admission := self.limiter.admit(now_ms)) is not None:
             outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
 
@@ -289,43 +260,10 @@ class TransmissionQueue:
         """Note that the node took a transmission, or never will."""
         self._done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
-        self._resume_held()
 
     def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
         """Slow down, for the node did not take a transmission."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
-
-    def put_back(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> bool:
-        """Let a transmission that the node did not take go again, before what comes after it.
-
-        A node that refused something is tried with one at a time. Unless it asks for less, only another one shows whose
-        fault it is: so one that was refused `_IN_A_ROW` times stands aside until another one was taken. One that has
-        been passed over too often makes way: it must not stop all others. Then content goes again later, since others
-        may cite it by then, whether its request ended or not. False for anything else.
-        """
-        sent, admission = in_flight.transmission, in_flight.admission
-        if admission is None:
-            return False
-        was_passed_over = sent.refused_at_count is not None and sent.refused_at_count < self._done
-        passed_over = sent.passed_over + was_passed_over
-        if passed_over >= _PASSED_OVER:
-            if sent.purpose is not Purpose.CONTENT:
-                return False
-            # Once it is back, the next refusal is enough: until the node takes another one, that can go first.
-            in_a_row = _IN_A_ROW - 1
-            admission.item = replace(sent, passed_over=_SUSPECT, refused_at_count=self._done, refused_in_a_row=in_a_row)
-            self._deferred.append((now_ms + RETRY_AFTER_REFUSAL_MS, admission))
-            return True
-        in_a_row = (0 if was_passed_over else sent.refused_in_a_row) + (not too_many)
-        if in_a_row == _IN_A_ROW and sent.purpose is Purpose.CONTENT:
-            passed_over = _SUSPECT
-        admission.item = replace(sent, passed_over=passed_over, refused_at_count=self._done, refused_in_a_row=in_a_row)
-        # Sync messages are last in any case, and the next one replaces what waits.
-        if in_a_row < _IN_A_ROW or too_many or sent.purpose is Purpose.SYNC:
-            self.limiter.put_back(admission, was_handed_out=True)
-        else:
-            self._on_hold.append(admission)
-        return True
 
     @property
     def per_second(self) -> float | None:
@@ -364,10 +302,8 @@ class TransmissionQueue:
         return min(times, default=None)
 
     def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer for proofs, nor for what makes way, than from now on."""
+        """Wait no longer for proofs than from now on."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
-        latest = now_ms + RETRY_AFTER_REFUSAL_MS
-        self._deferred = deque((min(again_ms, latest), admission) for again_ms, admission in self._deferred)
 
     def row(self, table: str) -> Row:
         """Return the state of the rate limit, or of the clock that stamps messages."""
@@ -380,31 +316,11 @@ class TransmissionQueue:
         else:
             self._last_stamp_ns, self._token = row
 
-    def _admit(self, now_ms: int) -> Admission[Transmission] | None:
-        admission = self.limiter.admit(now_ms)
-        if admission is None and self._is_hold_alone and self.limiter.pace.opens_at(now_ms) <= now_ms:
-            self._resume_held()
-            return self.limiter.admit(now_ms)
-        return admission
-
-    @property
-    def _is_hold_alone(self) -> bool:
-        """Whether something stands aside for others of which none is tried, and none comes from upstream."""
-        return bool(self._on_hold) and not (self._in_flight or self._being_proven or self.limiter.upstream_waits)
-
-    def _resume_held(self) -> None:
-        for admission in self._on_hold:
-            self.limiter.put_back(admission, was_handed_out=True)
-        self._on_hold.clear()
-
     def _ready_at(self, now_ms: int) -> int | None:
         """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
         if not self.connected:
             return None
-        times = [self.limiter.next_send_at(now_ms), self._deferred[0][0] if self._deferred else None]
-        if self._is_hold_alone:
-            times.append(self.limiter.pace.opens_at(now_ms))
-        first_ms = min((at_ms for at_ms in times if at_ms is not None), default=None)
+        first_ms = self.limiter.next_send_at(now_ms)
         return None if first_ms is None else max(first_ms, self._not_before_ms)
 
     @property
@@ -472,7 +388,7 @@ class TransmissionQueue:
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
             return Unsendable(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
-        self._in_flight[token] = InFlight(transmission, digest, stamped.admission, stamped.mark, now_ms)
+        self._in_flight[token] = InFlight(transmission, digest, stamped.mark, now_ms)
         self._track(transmission)
         return Publish(
             token=token,

@@ -177,8 +177,8 @@ class RateLimitManager(Generic[T]):
 
         ``first_segment`` matters only with the option first_segment_only, where all others are free, as drafts of
         LIP-173 had it ("the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the transmission
-        is for, such as the SDS message id; several may have the same. ``sequence`` is given to an item that was queued
-        before a restart; without it the item comes last in its class.
+        is for, such as the SDS message id; several may have the same. ``sequence`` is its place in its class; without
+        it the item comes last.
 
         A full queue (max_queued) first drops its oldest entry of the least urgent class, but never content, and only an
         entry that is not more urgent than the item. If there is none, the item is refused.
@@ -259,12 +259,11 @@ class RateLimitManager(Generic[T]):
         """Let the other channels go first: nothing of this one could leave now, or nothing waits."""
         self._member.claim(0, 0)
 
-    def put_back(self, admission: Admission[T], *, was_handed_out: bool = False) -> None:
+    def put_back(self, admission: Admission[T]) -> None:
         """Put an item back into the queue where it was, and return its charge to the epoch in which it was made.
 
-        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. The
-        charge of an item that the node did not take (``was_handed_out``) stands. An item is put back even if the queue
-        is full.
+        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. An item
+        is put back even if the queue is full.
         """
         if admission.returned:
             raise ValueError("this admission was put back before; each may be put back once")
@@ -278,7 +277,7 @@ class RateLimitManager(Generic[T]):
                 key=admission.key,
             )
         )
-        if not (admission.free or was_handed_out):
+        if not admission.free:
             self._member.refund(admission.admitted_at_ms)
 
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
