@@ -335,7 +335,7 @@ def test_who_is_never_connected_for_long_is_heard_all_the_same(peer):
 def test_the_timer_is_always_later_than_now(interval_ms):
     timer = SyncTimer(interval_ms, Jitter(b"seed"), 0)
     for now_ms in range(1_000):
-        timer.restart(now_ms)
+        timer.begin(now_ms)
         assert now_ms < (timer.at_ms or 0) <= now_ms + interval_ms + 1
         timer.sync_received(now_ms, is_behind=bool(now_ms % 2))
         assert now_ms < (timer.at_ms or 0)

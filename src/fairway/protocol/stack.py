@@ -62,6 +62,8 @@ from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 _NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
+_CLOCK_SET_BACK_MS: Final = 1_000
+"""A step back of the clock beyond which everything is planned anew."""
 _CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN})
 """Reasons to ignore a message for which the same transmission need not be processed again."""
 
@@ -461,12 +463,10 @@ class Stack:
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self._undelivered.resume()
-        self.sds.repair.clock_went_back(now_ms)
-        self.sync_timer.restart(now_ms)
+        self._plan_anew(now_ms)
         effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
         for segment in self._sending.never_left():
             effects += self._seal_and_admit(self._sending.first_time(segment, now_ms), now_ms)
-        self._sending.resume(now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def _open_message(
@@ -714,19 +714,19 @@ class Stack:
         self.sync_timer.on_sent(now_ms)
         return self._seal_and_admit(self._sending.sync(now_ms), now_ms)
 
-    def _clock_went_back(self, now_ms: int) -> None:
-        """Bring forward what was planned by a clock that was ahead and was set right: it must stop nothing."""
-        self._next_sweep_at = min(self._next_sweep_at, now_ms + self.options.sweep_in_buf_interval_ms)
-        self.sds.repair.clock_went_back(now_ms)
-        self.sync_timer.clock_went_back(now_ms)
-        self._sending.clock_went_back(now_ms)
-        self._retrieval.clock_went_back(now_ms)
-        self._query_on_connect.clock_went_back(now_ms)
+    def _plan_anew(self, now_ms: int) -> None:
+        """Wait for nothing longer than from now on: after a restart, and when the clock was set back."""
+        self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
+        self._retrieval = Retrieval(self.options)
+        self.sync_timer.begin(now_ms)
+        self.sds.repair.plan_anew(now_ms)
+        self._sending.plan_anew(now_ms)
+        self._query_on_connect.plan_anew(now_ms)
 
     def _finish(self, effects: Iterable[Effect], now_ms: int) -> tuple[Effect, ...]:
         """Return all effects of an operation: what must be durable first, what is told of the new state last."""
-        if now_ms < self._now_ms:
-            self._clock_went_back(now_ms)
+        if now_ms < self._now_ms - _CLOCK_SET_BACK_MS:
+            self._plan_anew(now_ms)
         self._now_ms = now_ms
         missing = self.sds.missing
         self._retrieval.plan(missing.values(), now_ms)

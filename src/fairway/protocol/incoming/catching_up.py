@@ -177,7 +177,7 @@ class QueryOnConnect:
         self._looks_at_ms, self._looks_are_done = later, not later
         return self._look_again()
 
-    def clock_went_back(self, now_ms: int) -> None:
+    def plan_anew(self, now_ms: int) -> None:
         """Wait no longer than from now on."""
         self._looks_at_ms = tuple(sorted(min(at_ms, now_ms + _LOOKS_AFTER_MS[-1]) for at_ms in self._looks_at_ms))
         if self._read_again_at_ms is not None:

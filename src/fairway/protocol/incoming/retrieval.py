@@ -117,16 +117,6 @@ class Retrieval:
             if hint in hashes:
                 self._asked[message_id] = _Asked(hint, tries + 1, max(at_ms, now_ms + self._spacing(tries + 1)))
 
-    def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
-        if self.at_ms is not None:
-            self.at_ms = min(self.at_ms, now_ms + self._frequency_ms)
-        self._next_range_at = min(self._next_range_at, now_ms + self._range_spacing)
-        self._asked = {
-            message_id: _Asked(hint, tries, min(at_ms, now_ms + self._spacing(tries)))
-            for message_id, (hint, tries, at_ms) in self._asked.items()
-        }
-
     @property
     def _range_spacing(self) -> int:
         return _RANGE_EVERY_MS << min(self._ranges, _MAX_RANGE_DOUBLINGS)

@@ -28,10 +28,6 @@ class LostAcknowledgements:
         self._is_on = bool(options.retrieve_frequency_ms)
         self._asked_ms = 0
 
-    def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
-        self._asked_ms = min(self._asked_ms, now_ms)
-
     def query(self, attempts: int, made_ms: int, now_ms: int) -> list[QueryStore]:
         """Return a query by time if a message that was made then has been sent twice in vain, and is sent again now."""
         if not self._is_on or attempts < _VAIN_ATTEMPTS or now_ms < self._asked_ms + _EVERY_MS:

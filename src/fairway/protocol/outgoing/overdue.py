@@ -113,13 +113,6 @@ class OverdueRetries:
         self._pause_ms = self._first_pause_ms
         self._next_ms = now_ms + self._pause_ms
 
-    def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
-        if self._next_ms is not None:
-            self._next_ms = min(self._next_ms, now_ms + self._pause_ms)
-        if self._answer_ms is not None:
-            self._answer_soon(now_ms)
-
     @property
     def _first_pause_ms(self) -> int:
         return min(_FIRST_PAUSE * self._interval_ms, _LONGEST_PAUSE_MS)

@@ -155,8 +155,14 @@ class RequestTable:
             heapq.heappush(self._retries, (retry_at, segment.sequence, segment.sds_id))
         self._touch(segment)
 
-    def clock_went_back(self, latest_ms: int, now_ms: int) -> None:
-        """Plan no retry later than this, and let no send begin later than now: the clock was ahead then."""
+    def hold(self, segment: SentSegment, now_ms: int) -> None:
+        """Let a segment that is due wait until fewer others are sent again."""
+        segment.retry_at = now_ms
+        self.held[segment.sds_id] = segment
+        self._touch(segment)
+
+    def plan_anew(self, latest_ms: int, now_ms: int) -> None:
+        """Plan no retry later than ``latest_ms``, and let no send begin later than now."""
         for segment in self.segments.values():
             if segment.retry_at is not None and segment.retry_at > latest_ms:
                 self.plan_retry(segment, latest_ms)

@@ -494,7 +494,7 @@ class Sending:
         elif is_under_way or not needs_retry:
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
         elif segment.has_left and not self._may_retry:
-            self.requests.held[segment.sds_id] = segment
+            self.requests.hold(segment, now_ms)
         else:
             # If it waits for the rate limit until then, that counts as an attempt.
             self.requests.plan_retry(segment, self._retry_at(segment, now_ms) if segment.has_left else None)
@@ -638,23 +638,15 @@ class Sending:
         # The order of rows says nothing of when segments were made.
         return sorted(unsent, key=lambda segment: segment.sequence)
 
-    def resume(self, now_ms: int) -> None:
-        """After a restart, plan the retries."""
-        for segment in self.requests.segments.values():
-            is_due = segment.has_left and not segment.is_parity and self.requests.of(segment).is_open
-            if is_due and segment.retry_at is None:
-                self.requests.plan_retry(segment, self._retry_at(segment, now_ms))
-        if self._overdue is not None and self.requests.has_overdue:
-            self._overdue.begin(now_ms)
-        self.clock_went_back(now_ms)
-
-    def clock_went_back(self, now_ms: int) -> None:
+    def plan_anew(self, now_ms: int) -> None:
         """Bring forward what was planned by a clock that was ahead, in this run or an earlier one."""
-        self.requests.clock_went_back(now_ms + 2 * self._interval_ms, now_ms)
-        self._lost_acknowledgements.clock_went_back(now_ms)
-        self.outbound.clock_went_back(now_ms)
+        self.requests.plan_anew(now_ms + 2 * self._interval_ms, now_ms)
+        self.outbound.plan_anew(now_ms)
+        self._lost_acknowledgements = LostAcknowledgements(self._options)
         if self._overdue is not None:
-            self._overdue.clock_went_back(now_ms)
+            self._overdue = OverdueRetries(self._interval_ms)
+            if self.requests.has_overdue:
+                self._overdue.begin(now_ms)
 
     def _waits_above(self) -> Upstream:
         """Return what the rate limit needs to know of the outbox.

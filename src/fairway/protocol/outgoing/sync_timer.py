@@ -58,13 +58,16 @@ class SyncTimer:
         self._speak_after = speak_after
         self._echoes = echoes
         self._haste = _SMALL if echoes else NORMAL
+        self._interval_ms = interval_ms
+        self._jitter = jitter
+        self.begin(now_ms)
+
+    def begin(self, now_ms: int) -> None:
+        """Begin anew, knowing nothing of an earlier time: in a new run, and when the clock was set back."""
         self._echoes_due = 0
         """Transmissions that are still to cite the newest message, if it is an own one."""
         self._heard = 0
         self.at_ms: int | None = None
-        self._interval_ms = interval_ms
-        self._jitter = jitter
-        self._owed = False
         self._has_news = False
         self._idle_rounds = 0
         """Sync messages, own and others', since there was something to tell."""
@@ -73,12 +76,12 @@ class SyncTimer:
         self._told = 0
         """How often we spoke to such a one since anything was new here."""
         self._spoke_ms: int | None = None
-        self._repair_credit = _REPAIR_BURST * interval_ms
+        self._repair_credit = _REPAIR_BURST * self._interval_ms
         """Time in which sync messages for repairs may be spent, an interval each."""
         self._credited_ms = now_ms
-        self.restart(now_ms)
+        self._restart(now_ms)
 
-    def restart(self, now_ms: int) -> None:
+    def _restart(self, now_ms: int) -> None:
         """Begin a new wait, of somebody who may have something to tell."""
         self._owed = False
         self._begin_telling()
@@ -116,7 +119,7 @@ class SyncTimer:
         self._has_news = False
         self._heard = 0
         self._echoes_due = self._echoes
-        self.restart(now_ms)
+        self._restart(now_ms)
 
     def fire_now(self, now_ms: int) -> None:
         """Speak now if something was received since we last spoke: we are about to leave."""
@@ -164,13 +167,6 @@ class SyncTimer:
                 self.at_ms = self._draw(now_ms, NORMAL * self._haste)
         else:
             self._wait_idly(now_ms)
-
-    def clock_went_back(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
-        self._bring_forward(self._draw(now_ms, 2 * NORMAL))
-        if self._spoke_ms is not None:
-            self._spoke_ms = min(self._spoke_ms, now_ms)
-        self._credited_ms = min(self._credited_ms, now_ms)
 
     def _earn_credit(self, now_ms: int) -> None:
         passed_ms = max(0, now_ms - self._credited_ms)

@@ -301,7 +301,7 @@ class TransmissionQueue:
             times.append(ready_at)
         return min(times, default=None)
 
-    def clock_went_back(self, now_ms: int) -> None:
+    def plan_anew(self, now_ms: int) -> None:
         """Wait no longer for proofs than from now on."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
 

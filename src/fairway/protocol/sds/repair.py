@@ -304,7 +304,7 @@ class Repair:
             self._journal.touch(REPAIR_RESPONSES, message_id)
         return self.answers_awaited.pop(message_id, False)
 
-    def clock_went_back(self, now_ms: int) -> None:
+    def plan_anew(self, now_ms: int) -> None:
         """Plan nothing later than if it were planned now: the clock by which it was planned may have been ahead."""
         for scheduled in list(self.requests):
             if scheduled.at_ms > now_ms + self._wait(scheduled.message_id, scheduled.asked, scheduled.heard):
