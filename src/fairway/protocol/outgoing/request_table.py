@@ -11,7 +11,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from fairway.events import (
     ChunkInfo,
@@ -33,6 +33,33 @@ from fairway.protocol.sds.acknowledgements import Review
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
+
+_REQUEST_COLUMNS: Final = (
+    "message_id",
+    "size_bytes",
+    "data_count",
+    "segment_count",
+    "required_count",
+    "required_from",
+    "accepted_ms",
+    "deadline_ms",
+    "state",
+    "ended_ms",
+    "segments",
+    "was_sent",
+)
+_SEGMENT_COLUMNS: Final = (
+    "request_id",
+    "order",
+    "is_parity",
+    "sequence",
+    "made_ms",
+    "attempts",
+    "retry_at",
+    "accepted",
+    "acknowledged_by",
+    "possibly",
+)
 
 MAX_DELIVERED: Final = 1_000
 """Delivered sends that are remembered, because more may be asked of them."""
@@ -376,17 +403,17 @@ class RequestTable:
         """Return the present row of a request or a segment."""
         if table == REQUESTS:
             request = self.get(key)
-            return None if request is None else _request_row(request)
+            return None if request is None else _row(request, _REQUEST_COLUMNS)
         segment = self.segments.get(key)
-        return None if segment is None else _segment_row(segment)
+        return None if segment is None else _row(segment, _SEGMENT_COLUMNS)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield all requests, then all segments."""
         for sends in (self.open, self.failed, self.delivered):
             for request_id, request in sends.items():
-                yield REQUESTS, request_id, _request_row(request)
+                yield REQUESTS, request_id, _row(request, _REQUEST_COLUMNS)
         for sds_id, segment in self.segments.items():
-            yield SEGMENTS, sds_id, _segment_row(segment)
+            yield SEGMENTS, sds_id, _row(segment, _SEGMENT_COLUMNS)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty table with rows of `rows`, in any order."""
@@ -441,69 +468,31 @@ def _bytes_of(request: SendRequest) -> int:
     return request.size_bytes + request.data_count * OVERHEAD_BYTES
 
 
-def _request_row(request: SendRequest) -> Row:
-    return (
-        request.message_id,
-        request.size_bytes,
-        request.data_count,
-        request.segment_count,
-        request.required_count,
-        tuple(sorted(request.required_from)),
-        request.accepted_ms,
-        request.deadline_ms,
-        request.state.value,
-        request.ended_ms,
-        tuple(request.segments),
-        request.was_sent,
-    )
+def _row(thing: SendRequest | SentSegment, columns: tuple[str, ...]) -> Row:
+    return tuple([_plain(getattr(thing, name)) for name in columns])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it stands in a row."""
+    match value:
+        case set() | frozenset():
+            return tuple(sorted(value))
+        case list():
+            return tuple(value)
+        case RequestState():
+            return value.value
+        case _:
+            return value
 
 
 def _request_of(key: str, row: Row) -> SendRequest:
-    message_id, size, data_count, segment_count, count, names, accepted, deadline, state, ended, segments, sent = row
-    return SendRequest(
-        request_id=key,
-        message_id=message_id,
-        size_bytes=size,
-        data_count=data_count,
-        segment_count=segment_count,
-        required_count=count,
-        required_from=frozenset(names),
-        accepted_ms=accepted,
-        deadline_ms=deadline,
-        state=RequestState(state),
-        ended_ms=ended,
-        segments=list(segments),
-        was_sent=sent,
-    )
-
-
-def _segment_row(segment: SentSegment) -> Row:
-    return (
-        segment.request_id,
-        segment.order,
-        segment.is_parity,
-        segment.sequence,
-        segment.made_ms,
-        segment.attempts,
-        segment.retry_at,
-        segment.accepted,
-        tuple(sorted(segment.acknowledged_by)),
-        segment.possibly,
-    )
+    request = SendRequest(request_id=key, **dict(zip(_REQUEST_COLUMNS, row, strict=True)))
+    request.required_from, request.segments = frozenset(request.required_from), list(request.segments)
+    request.state = RequestState(request.state)
+    return request
 
 
 def _segment_of(key: str, row: Row) -> SentSegment:
-    request_id, order, is_parity, sequence, made_ms, attempts, retry_at, accepted, names, possibly = row
-    return SentSegment(
-        sds_id=key,
-        request_id=request_id,
-        order=order,
-        is_parity=is_parity,
-        sequence=sequence,
-        made_ms=made_ms,
-        attempts=attempts,
-        retry_at=retry_at,
-        accepted=accepted,
-        acknowledged_by=set(names),
-        possibly=possibly,
-    )
+    segment = SentSegment(sds_id=key, **dict(zip(_SEGMENT_COLUMNS, row, strict=True)))
+    segment.acknowledged_by = set(segment.acknowledged_by)
+    return segment
