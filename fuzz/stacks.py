@@ -48,6 +48,8 @@ BEGIN_MS: Final = 1_700_000_000_000
 _MAX_STEPS: Final = 64
 _LONGEST_PAUSE_MS: Final = 1 << 20
 _MAX_ON_THE_WIRE: Final = 256
+_MAX_QUEUED_BESIDE: Final = 2_000
+"""Retries and answers to repair requests that wait, at most 1,000 each."""
 _PAUSES_TO_REST: Final = 4
 _PASSING_TABLES: Final = frozenset({PARKED, MISSING, REPAIR_REQUESTS, REPAIR_RESPONSES, ARRIVALS, COMPLETE, OUTBOX})
 """Rows that wait for something. The rows of sends stay, because a send may be delivered late."""
@@ -308,7 +310,7 @@ class _Play:
             or held.reassembly.buffered_bytes > BECOMING_WHOLE_FACTOR * limits.segmentation.max_buffered_bytes
             or held.reassembly.ended_sets > limits.segmentation.max_completed_sets
             # The last message that was accepted may have as many segments.
-            or held.queued > limits.rate_limit.max_queued + limits.segmentation.max_total_segments
+            or held.queued > limits.rate_limit.max_queued + limits.segmentation.max_total_segments + _MAX_QUEUED_BESIDE
         ):
             raise BrokenPromiseError(f"more is held than allowed: {held}")
 

@@ -289,10 +289,8 @@ class RateLimitConfig:
     """Transmissions allowed per epoch; required if ``enabled``."""
     approached_threshold: float = 0.9
     """Used share of the quota, 0 to 1, from which only messages of the application are sent."""
-    first_segment_only: bool = False
-    """Count only the first segment of a message (drafts of LIP-173). Only for networks without RLN."""
     max_queued: int = 100_000
-    """Transmissions that wait for a later epoch; `send` waits at the limit."""
+    """Segments that wait for a later epoch, or for the node; `send` waits at the limit."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -332,7 +330,7 @@ class Advanced:
     max_set_aside: int = 1_000
     """Messages that are set aside; for each further one the channel discards the oldest, with an event."""
     max_concurrent_publishes: int = 32
-    """Transmissions that the node has and has not answered; at most ``rate_limit.max_queued`` in any case."""
+    """Transmissions that the node has and has not answered."""
     max_hashes_per_query: int = 50
     """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600

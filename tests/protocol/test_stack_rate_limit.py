@@ -453,41 +453,10 @@ def test_an_ephemeral_message_is_dropped_when_its_proof_comes_to_nothing_later(p
     assert [event.reason for event in alice.events(EphemeralMessageDropped)] == [DropReason.NOT_READY]
 
 
-def test_a_full_queue_turns_retries_away_and_they_come_again(peer):
-    options = ReliableChannelOptions(
-        sync_min_interval_ms=0,
-        rate_limit=RateLimitConfig(enabled=True, epoch_ms=EPOCH_MS, messages_per_epoch=3, max_queued=2),
-    )
-    alice, bob = peer("alice", options), peer("bob")
-    payloads = [f"message {number}".encode() for number in range(8)]
-    for payload in payloads:
-        alice.send(payload)
-    alice.pass_time(8 * EPOCH_MS)
-    bob.receive(*alice.published())
-    assert sorted(bob.payloads()) == payloads
-    alice.check_rows()
-
-
 def test_events_of_an_operation_come_before_the_publication_that_they_announce(peer):
     effects = peer(options=limited(5)).send(b"hello").effects
     announced = [type(effect.event) if isinstance(effect, Emit) else type(effect) for effect in effects]
     assert announced == [Persist, Placed, MessageSending, Publish]
-
-
-def test_a_node_is_handed_no_more_than_may_come_back_into_the_queue(peer):
-    options = ReliableChannelOptions(
-        sync_min_interval_ms=0, advanced=Advanced(max_concurrent_publishes=16), rate_limit=RateLimitConfig(max_queued=4)
-    )
-    alice = peer(options=options)
-    for number in range(10):
-        alice.send(b"%d" % number)
-    handed_out = alice.content()
-    assert len(handed_out) == 4
-    alice.answer(*handed_out, accepted=False)
-    assert alice.stack.statistics().queued == 10
-    alice.pass_time(120_000)
-    assert alice.stack.statistics().queued == 0
-    assert len({publication.sds_id for publication in alice.content()}) == 10
 
 
 def test_what_was_proven_and_nobody_acknowledged_is_sent_again(peer):

@@ -354,12 +354,12 @@ class Stack:
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
-        self._sending.outbound.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        self._sending.outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> tuple[Effect, ...]:
         """Take the quota of the RLN membership, which counts what all its channels and programs send."""
-        self._sending.outbound.set_provider_quota(quota, now_ms)
+        self._sending.outbound.limiter.set_provider_quota(quota, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:
@@ -609,17 +609,12 @@ class Stack:
         effects += self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
             composed = self._sending.apply_sds(segment, now_ms)
-            effects += self._placed(segment.request_id, composed)
+            if segment.order == 0 and isinstance(composed, ComposedMessage):
+                key = OrderKey(composed.lamport, composed.sds_id)
+                effects.append(Placed(request_id=segment.request_id, order_key=key))
             effects += self._seal_and_admit(composed, now_ms)
             effects += self._sending.dispatch(now_ms)
         return effects + self._sending.claim(now_ms)
-
-    @staticmethod
-    def _placed(request_id: str, composed: ComposedMessage | list[Effect]) -> list[Effect]:
-        if not isinstance(composed, ComposedMessage) or not composed.first_segment:
-            return []
-        key = OrderKey(composed.lamport, composed.sds_id)
-        return [Placed(request_id=request_id, order_key=key)]
 
     def _seal_and_admit(self, composed: ComposedMessage | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""

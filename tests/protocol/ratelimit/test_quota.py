@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.errors import ConfigurationError, SnapshotError
+from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
 from fairway.protocol.ratelimit import EpochQuota, Quota, QuotaSource, Share, Verdict
 
@@ -263,8 +263,7 @@ def test_a_restored_quota_judges_as_the_one_it_was_taken_from_also_after_json(no
 def test_a_restored_quota_takes_its_configured_limit_from_the_configuration_of_today():
     restored = quota_of(9)
     restored.restore(busy_quota().state())
-    assert restored.limits()[QuotaSource.CONFIGURED] == (9, 1000)
-    assert restored.limits()[QuotaSource.NODE] == (5, 300)
+    assert [row[:3] for row in restored.state()] == [("configured", 9, 1000), ("node", 5, 300), ("provider", 6, 1000)]
 
 
 @pytest.mark.parametrize("epoch_ms", [100, 250, 4_000])
@@ -274,42 +273,3 @@ def test_a_changed_epoch_length_in_the_configuration_refills_nothing(epoch_ms):
     restored = quota_of(4, epoch_ms=epoch_ms)
     restored.restore(original.state())
     assert restored.verdict(Share.CONTENT, 2_100) is Verdict.REACHED
-
-
-def damaged(change) -> list:
-    state = json.loads(json.dumps(busy_quota().state()))
-    change(state)
-    return state
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        None,
-        "text",
-        [],
-        [1],
-        damaged(lambda s: s.__setitem__(0, 2)),
-        damaged(lambda s: s.__setitem__(1, 7)),
-        damaged(lambda s: s[1].pop()),
-        damaged(lambda s: s.append(s[2])),
-        damaged(lambda s: s.__delitem__(1)),
-        damaged(lambda s: s[1].__setitem__(0, "elsewhere")),
-        damaged(lambda s: s[1].__setitem__(0, ["configured"])),
-        damaged(lambda s: s[2].__setitem__(1, -1)),
-        damaged(lambda s: s[1].__setitem__(2, 0)),
-        damaged(lambda s: s[1].__setitem__(2, True)),
-        damaged(lambda s: s[1].__setitem__(3, "now")),
-        damaged(lambda s: s[1].__setitem__(4, -1)),
-        damaged(lambda s: s[1].__setitem__(5, 1)),
-        damaged(lambda s: s[1].__setitem__(6, {})),
-        damaged(lambda s: s[1].__setitem__(6, [[1]])),
-        damaged(lambda s: s[1].__setitem__(6, [[1, 0]])),
-    ],
-)
-def test_a_damaged_state_is_refused_and_changes_nothing(state):
-    quota = busy_quota()
-    before = quota.state()
-    with pytest.raises(SnapshotError):
-        quota.restore(state)
-    assert quota.state() == before

@@ -30,8 +30,6 @@ class Expected:
 
     number: int
     sequence: int
-    free: bool
-    key: int
 
 
 @dataclass
@@ -51,17 +49,13 @@ class LimiterMachine(RuleBasedStateMachine):
         limit=st.none() | LIMITS,
         epoch_ms=EPOCHS,
         threshold=THRESHOLDS,
-        first_segment_only=st.booleans(),
-        max_queued=st.sampled_from([4, 1000]),
     )
-    def begin(self, limit, epoch_ms, threshold, first_segment_only, max_queued):
+    def begin(self, limit, epoch_ms, threshold):
         self.config = RateLimitConfig(
             enabled=limit is not None,
             messages_per_epoch=limit,
             epoch_ms=epoch_ms,
             approached_threshold=threshold,
-            first_segment_only=first_segment_only,
-            max_queued=max_queued,
         )
         self.told: dict[QuotaSource, tuple[int, int]] = {}
         self.saved = None
@@ -101,30 +95,13 @@ class LimiterMachine(RuleBasedStateMachine):
             if ephemeral:
                 assert used < threshold
 
-    @rule(
-        burst=st.lists(st.tuples(st.sampled_from(Priority), st.booleans(), st.integers(0, 3)), min_size=1, max_size=6)
-    )
+    @rule(burst=st.lists(st.sampled_from(Priority), min_size=1, max_size=6))
     def enqueue(self, burst):
-        for priority, first, key in burst:
-            self.enqueue_one(priority, first=first, key=key)
-
-    def enqueue_one(self, priority: Priority, *, first: bool, key: int) -> None:
-        number = self.next_number
-        self.next_number += 1
-        placement = self.manager.enqueue(number, priority, first_segment=first, key=key)
-        if sum(map(len, self.queue.values())) >= self.config.max_queued:
-            victims = [p for p in Priority if p >= max(priority, Priority.REPAIR) and self.queue[p]]
-            if not victims:
-                assert not placement.accepted
-                return
-            assert placement.displaced == self.queue[victims[-1]].pop(0).number
-        else:
-            assert placement.displaced is None
-        assert placement.accepted
-        assert placement.sequence == self.next_sequence
-        free = self.config.first_segment_only and not first
-        self.queue[priority].append(Expected(number, self.next_sequence, free, key))
-        self.next_sequence += 1
+        for priority in burst:
+            self.manager.enqueue(self.next_number, priority, self.next_number)
+            self.queue[priority].append(Expected(self.next_number, self.next_sequence))
+            self.next_number += 1
+            self.next_sequence += 1
 
     @rule()
     def admit(self):
@@ -139,27 +116,21 @@ class LimiterMachine(RuleBasedStateMachine):
         admission = self.manager.admit(self.now_ms)
         fronts = {priority: entries[0] for priority, entries in self.queue.items() if entries}
         if admission is None:
-            if 0 not in (limit for limit, _ in self.told.values()) and not self.was_exhausted:
-                assert not any(front.free for front in fronts.values())
             if not self.limits():
                 assert not fronts or self.was_exhausted
             return False
-        expected = fronts[admission.priority]
+        priority = admission.entry.priority
+        expected = fronts[priority]
         # First in, first out within a class, and what left is what came in.
         assert admission.item == expected.number
-        assert admission.sequence == expected.sequence
-        assert admission.free == expected.free
-        more_urgent = [front for priority, front in fronts.items() if priority < admission.priority]
+        assert admission.entry.sequence == expected.sequence
+        more_urgent = [front for other, front in fronts.items() if other < priority]
         # Where nothing limits, the less urgent has a turn after some of a class, or acknowledgements would starve.
-        has_a_turn = not self.manager.limiting and bool(more_urgent)
-        if expected.free:
-            assert has_a_turn or not any(front.free for front in more_urgent)
-        else:
-            assert has_a_turn or not more_urgent
-            assert json.loads(self.saved) == json.loads(json.dumps(self.manager.state()))
-            self.check_room(held=admission.priority is not Priority.CONTENT)
-            self.ledger.times.append(self.now_ms)
-        self.queue[admission.priority].pop(0)
+        assert not self.manager.limiting or not more_urgent
+        assert json.loads(self.saved) == json.loads(json.dumps(self.manager.state()))
+        self.check_room(held=priority is not Priority.CONTENT)
+        self.ledger.times.append(self.now_ms)
+        self.queue[priority].pop(0)
         self.out.append((admission, expected))
         return True
 
@@ -168,11 +139,10 @@ class LimiterMachine(RuleBasedStateMachine):
     def put_back(self, data):
         admission, expected = self.out.pop(data.draw(st.integers(0, len(self.out) - 1), label="which"))
         self.manager.put_back(admission)
-        entries = self.queue[admission.priority]
+        entries = self.queue[admission.entry.priority]
         entries.append(expected)
         entries.sort(key=lambda entry: entry.sequence)
-        if not expected.free:
-            self.ledger.times.remove(admission.admitted_at_ms)
+        self.ledger.times.remove(admission.admitted_at_ms)
 
     @rule()
     def everything_admitted_has_left(self):
@@ -186,22 +156,13 @@ class LimiterMachine(RuleBasedStateMachine):
         else:
             assert self.limits() or self.was_exhausted
 
-    @rule(key=st.integers(0, 3))
-    def acknowledge(self, key):
-        expected = {e.number for entries in self.queue.values() for e in entries if e.key == key}
-        assert self.manager.is_queued(key) == bool(expected)
-        gone = self.manager.discard_key(key)
-        assert len(gone) == len(expected)
-        assert set(gone) == expected
+    @rule(number=st.integers(0, 20))
+    def discard(self, number):
+        waits = any(entry.number == number for entries in self.queue.values() for entry in entries)
+        assert self.manager.is_queued(number) == waits
+        assert self.manager.discard(number) == waits
         for entries in self.queue.values():
-            entries[:] = [entry for entry in entries if entry.key != key]
-
-    @rule(divisor=st.integers(2, 4))
-    def discard(self, divisor):
-        gone = self.manager.discard(lambda number: number % divisor == 0)
-        assert list(gone) == [e.number for p in Priority for e in self.queue[p] if e.number % divisor == 0]
-        for entries in self.queue.values():
-            entries[:] = [entry for entry in entries if entry.number % divisor]
+            entries[:] = [entry for entry in entries if entry.number != number]
 
     @rule(step_ms=st.integers(1, 120))
     def wait(self, step_ms):
@@ -209,12 +170,7 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(now_ms=TIMES)
     def step_clock(self, now_ms):
-        before_ms, self.now_ms = self.now_ms, now_ms
-        left_before = self.manager.remaining(before_ms)
-        left = self.manager.remaining(now_ms)
-        if now_ms < before_ms and left_before is not None:
-            assert left is not None
-            assert left <= left_before
+        self.now_ms = now_ms
 
     @rule()
     def sleep_until_the_next_send(self):
@@ -272,20 +228,8 @@ class LimiterMachine(RuleBasedStateMachine):
         entries = [(priority, entry) for priority in Priority for entry in self.queue[priority]]
         self.next_sequence = 0
         for priority, entry in data.draw(st.permutations(entries), label="order on disk"):
-            placement = self.manager.enqueue(
-                entry.number,
-                priority,
-                first_segment=not entry.free,
-                key=entry.key,
-                sequence=entry.sequence,
-            )
-            if placement.accepted:
-                self.next_sequence = max(self.next_sequence, entry.sequence + 1)
-            if placement.displaced is not None or not placement.accepted:
-                # Only what was put back beyond max_queued meets a full queue here; the caller is told.
-                lost = placement.displaced if placement.accepted else entry.number
-                for waiting in self.queue.values():
-                    waiting[:] = [other for other in waiting if other.number != lost]
+            self.manager.enqueue(entry.number, priority, entry.number, entry.sequence)
+            self.next_sequence = max(self.next_sequence, entry.sequence + 1)
 
     @invariant()
     def nothing_is_lost_or_duplicated(self):
@@ -317,7 +261,7 @@ def test_while_the_clock_runs_forwards_exactly_what_has_room_leaves(limit, thres
         if now_ms // 100 != epoch:
             epoch, used = now_ms // 100, 0
         if priority is not None:
-            manager.enqueue(number, priority)
+            manager.enqueue(number, priority, number)
             waiting[priority].append(number)
         expected = None
         for candidate in Priority:
@@ -341,7 +285,7 @@ def test_after_each_report_no_more_is_sent_than_the_node_said_was_left(reports):
     for remaining, wanted in reports:
         manager.set_node_quota(10, None, remaining, 0)
         for number in range(wanted):
-            manager.enqueue(number, Priority.CONTENT)
+            manager.enqueue(number, Priority.CONTENT, object())
         sent = 0
         while manager.admit(0) is not None:
             sent += 1

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal, Row
-from fairway.protocol.ratelimit import NOTHING_WAITS, Upstream
 from fairway.protocol.segmentation.segmenter import OutgoingSegment
 
 OUTBOX: Final = "outbox"
@@ -35,19 +34,9 @@ class PendingSegments:
         self._segments: dict[str, PendingSegment] = {}
         self._journal = journal
         self._order = 0
-        self._first_segments = 0
 
     def __len__(self) -> int:
         return len(self._segments)
-
-    def upstream(self, *, first_segment_only: bool) -> Upstream:
-        """Return what the rate limit needs to know of what waits; with that option only first segments are charged."""
-        if not self._segments:
-            return NOTHING_WAITS
-        if not first_segment_only:
-            return Upstream(len(self._segments), len(self._segments))
-        front = next(iter(self._segments.values()), None)
-        return Upstream(len(self._segments), self._first_segments, front is not None and front.order != 0)
 
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the segments of a request that was added last, with how many of its own are behind each."""
@@ -64,7 +53,7 @@ class PendingSegments:
         for segment in segments:
             self._order += 1
             key = str(self._order)
-            self._put(key, PendingSegment(request_id, segment.content, segment.order, segment.is_parity))
+            self._segments[key] = PendingSegment(request_id, segment.content, segment.order, segment.is_parity)
             self._journal.created(OUTBOX, key)
 
     def take(self) -> PendingSegment:
@@ -90,14 +79,8 @@ class PendingSegments:
         """Fill an empty outbox with rows of `rows`, in any order."""
         for _, key, row in sorted(rows, key=lambda item: int(item[1])):
             self._order = int(key)
-            self._put(key, PendingSegment(*row))
-
-    def _put(self, key: str, segment: PendingSegment) -> None:
-        self._segments[key] = segment
-        self._first_segments += segment.order == 0
+            self._segments[key] = PendingSegment(*row)
 
     def _remove(self, key: str) -> PendingSegment:
         self._journal.deleted(OUTBOX, key)
-        segment = self._segments.pop(key)
-        self._first_segments -= segment.order == 0
-        return segment
+        return self._segments.pop(key)

@@ -38,7 +38,9 @@ _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 _REFUSALS_IN_PLACE: Final = 3
 """Refusals of a segment after which others go first: the fault may be its own. Otherwise it would stop them all."""
 _POSTPONED_MS: Final = 5_000
-"""Pause before a segment leaves that was refused more often, or found the queue full."""
+"""Pause before a segment leaves that was refused more often."""
+_MAX_REPAIRS: Final = 1_000
+"""Answers to repair requests that wait for the rate limit; further ones are sent when they are asked for again."""
 _FOR_REQUESTS: Final = (Purpose.CONTENT, Purpose.RETRY)
 """Transmissions that a request counts as its own."""
 
@@ -50,8 +52,6 @@ class ComposedMessage:
     purpose: Purpose
     sds_id: str
     encoded: bytes
-    first_segment: bool = True
-    """Whether it begins a message, or is none (see `Transmission`)."""
     is_new: bool = False
     """Whether it leaves for the first time."""
     lamport: int = 0
@@ -173,7 +173,7 @@ class Sending:
 
     def queued(self) -> int:
         """Return how many transmissions wait for the rate limit, and segments in the outbox."""
-        return self.outbound.queued() + len(self.outbox)
+        return self.outbound.limiter.queued() + len(self.outbox)
 
     @property
     def sync_waits(self) -> bool:
@@ -184,7 +184,7 @@ class Sending:
         """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
         self.outbound.claim(now_ms)
         self.blockage.closed(now_ms, is_closed=self.outbound.limiter.is_closed(now_ms))
-        pace = self.outbound.per_second
+        pace = self.outbound.limiter.pace.per_second
         bites = pace is not None and len(self.outbox) > 0
         return emit(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
 
@@ -238,7 +238,6 @@ class Sending:
             purpose=Purpose.CONTENT,
             sds_id=segment.sds_id,
             encoded=encoded,
-            first_segment=segment.order == 0,
             is_new=True,
             lamport=message.lamport_timestamp or 0,
             sequence=segment.sequence,
@@ -301,7 +300,7 @@ class Sending:
             if self.outbound.is_too_large(encrypted):
                 detail = f"{len(encrypted)} bytes encrypted do not fit the network"
                 return self._fail(segment, SendErrorReason.MESSAGE_TOO_LARGE, detail, now_ms)
-        self._enqueue(composed, encrypted, now_ms)
+        self._enqueue(composed, encrypted)
         return []
 
     def dispatch(self, now_ms: int) -> list[Effect]:
@@ -333,8 +332,7 @@ class Sending:
     def sync(self, now_ms: int) -> ComposedMessage | list[Effect]:
         """Return a sync message, if there is anything to say; it replaces one that waits in the queue."""
         if self.sync_waits:
-            self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
-            self._sync_lost(now_ms)
+            self._discard_sync(now_ms)
         message = self._sds.send_sync(now_ms)
         if message is None:
             return []
@@ -513,7 +511,6 @@ class Sending:
             purpose=Purpose.RETRY if is_repeated else Purpose.CONTENT,
             sds_id=segment.sds_id,
             encoded=self._sds.profile.codec.encode(message),
-            first_segment=segment.order == 0,
             sequence=None if is_repeated else segment.sequence,
         )
 
@@ -599,8 +596,7 @@ class Sending:
         self._encrypting.discard(sds_id)
         self.outbound.discard(sds_id)
         if self.sync_waits:
-            self.outbound.limiter.discard(lambda _: True, Priority.SYNC)
-            self._sync_lost(now_ms)
+            self._discard_sync(now_ms)
         for each in citing:
             if self.outbound.is_queued(each.sds_id):
                 # It is encoded and encrypted anew.
@@ -617,8 +613,10 @@ class Sending:
 
     def repair(self, message_id: str, encoded: bytes) -> ComposedMessage | list[Effect]:
         """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
-        repair_waits = self.outbound.is_queued(message_id, repair=True)
-        if repair_waits or self.outbound.is_handed_out(message_id, repair=True) or self.is_under_way(message_id):
+        queued, handed_out = self.outbound.is_queued, self.outbound.is_handed_out
+        is_answered = queued(message_id, repair=True) or handed_out(message_id, repair=True)
+        is_full = self.outbound.limiter.queued(Priority.REPAIR) >= _MAX_REPAIRS
+        if is_full or is_answered or self.is_under_way(message_id):
             self._sds.not_answered(message_id)
             return []
         return ComposedMessage(purpose=Purpose.REPAIR, sds_id=message_id, encoded=encoded)
@@ -654,8 +652,14 @@ class Sending:
         Nothing of it can leave while a hook is awaited. It will need its room all the same, and so will what is being
         encrypted.
         """
-        upstream = self.outbox.upstream(first_segment_only=self._options.rate_limit.first_segment_only)
-        return Upstream(paying=upstream.paying + 1) if self._ciphering.encrypting_content else upstream
+        is_encrypting = self._ciphering.encrypting_content
+        return Upstream(len(self.outbox) + is_encrypting, is_ready=len(self.outbox) > 0 and not is_encrypting)
+
+    def _discard_sync(self, now_ms: int) -> None:
+        """Drop the sync message that waits in the queue, which is the newest one."""
+        if self._unsent_sync is not None:
+            self.outbound.discard(self._unsent_sync.message_id)
+        self._sync_lost(now_ms)
 
     def _sync_lost(self, now_ms: int) -> None:
         if self._unsent_sync is not None:
@@ -673,25 +677,16 @@ class Sending:
             return None
         return segment
 
-    def _enqueue(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> None:
+    def _enqueue(self, composed: ComposedMessage, encrypted: bytes) -> None:
         transmission = Transmission(
             purpose=composed.purpose,
             sds_id=composed.sds_id,
             payload=encrypted,
-            first_segment=composed.first_segment,
             sequence=composed.sequence,
         )
         if composed.purpose in _FOR_REQUESTS:
             self._encrypting.discard(composed.sds_id)
-        placement = self.outbound.enqueue(transmission)
-        without_room = placement.displaced if placement.accepted else transmission
-        if without_room is None:
-            return
-        if without_room.purpose is Purpose.REPAIR:
-            self._sds.not_answered(without_room.sds_id)
-        segment = self._carried(without_room)
-        if segment is not None:
-            self.requests.plan_retry(segment, now_ms + _POSTPONED_MS)
+        self.outbound.enqueue(transmission)
 
     def _publish(self, publish: Publish) -> list[Effect]:
         self._tally.sent(publish.purpose, len(publish.encoded))

@@ -13,7 +13,7 @@ was not sent: it returns to its place in the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,9 +24,7 @@ from fairway.protocol.effects import Prove, Publish, Purpose
 from fairway.protocol.journal import Row
 from fairway.protocol.ratelimit import (
     Admission,
-    EpochQuota,
     Membership,
-    Placement,
     Priority,
     RateLimitManager,
     Upstream,
@@ -58,8 +56,6 @@ class Transmission:
     purpose: Purpose
     sds_id: str
     payload: bytes
-    first_segment: bool = True
-    """Whether it begins a message; drafts of LIP-173 charged only that."""
     ephemeral: tuple[str, str] | None = None
     """Request id and message id of an ephemeral message, which nothing else remembers."""
     admitted_ms: int = 0
@@ -149,15 +145,10 @@ class TransmissionQueue:
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
-    def enqueue(self, transmission: Transmission) -> Placement[Transmission]:
-        """Let a transmission wait for its turn; return whether it found room, and one that had to give way."""
-        return self.limiter.enqueue(
-            transmission,
-            _PRIORITY[transmission.purpose],
-            first_segment=transmission.first_segment,
-            key=_key_of(transmission),
-            sequence=transmission.sequence,
-        )
+    def enqueue(self, transmission: Transmission) -> None:
+        """Let a transmission wait for its turn."""
+        priority = _PRIORITY[transmission.purpose]
+        self.limiter.enqueue(transmission, priority, _key_of(transmission), transmission.sequence)
 
     def is_queued(self, sds_id: str, *, repair: bool = False) -> bool:
         """Return whether a message waits for its turn; ``repair``: as the answer to a repair request."""
@@ -172,13 +163,9 @@ class TransmissionQueue:
         """How many retransmissions wait for their turn or for the node's answer."""
         return self.limiter.queued(Priority.RETRY) + self._retries_handed_out
 
-    def queued(self) -> int:
-        """Return how many transmissions wait for their turn."""
-        return self.limiter.queued()
-
     def discard(self, sds_id: str) -> None:
         """Drop what waits to carry a message; answers to repair requests for it stay."""
-        self.limiter.discard_key((sds_id, False))
+        self.limiter.discard((sds_id, False))
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
@@ -265,30 +252,13 @@ class TransmissionQueue:
         """Slow down, for the node did not take a transmission."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
 
-    @property
-    def per_second(self) -> float | None:
-        """How many messages a second the node takes, as far as its refusals showed; None while it refused none."""
-        return self.limiter.pace.per_second
-
-    def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
-        """Take the rate limit of the node; it tightens the configured one and never loosens it."""
-        self.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
-
-    def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> None:
-        """Take the quota of the RLN membership; None if it named none."""
-        self.limiter.set_provider_quota(quota, now_ms)
-
     def unproven(self, now_ms: int) -> list[int]:
         """Return the tokens of transmissions that have waited for a proof for far too long."""
-        return [
-            token for token, sent in self._being_proven.items() if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
-        ]
+        return _late(self._being_proven, now_ms)
 
     def unanswered(self, now_ms: int) -> list[int]:
         """Return the tokens of transmissions that have no answer for far too long."""
-        return [
-            token for token, sent in self._in_flight.items() if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
-        ]
+        return _late(self._in_flight, now_ms)
 
     def next_send_at(self, now_ms: int) -> int | None:
         """Return when something that waits can leave, or when an answer is overdue."""
@@ -399,6 +369,10 @@ class TransmissionQueue:
             message_hash=digest,
             sds_id=transmission.sds_id,
         )
+
+
+def _late(sent: Mapping[int, InFlight | Stamped], now_ms: int) -> list[int]:
+    return [token for token, each in sent.items() if not 0 <= now_ms - each.since_ms < _ANSWERED_WITHIN_MS]
 
 
 def _key_of(transmission: Transmission) -> tuple[str, bool]:

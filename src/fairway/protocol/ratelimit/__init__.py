@@ -3,7 +3,7 @@
 RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 
 - `manager` decides which transmission leaves when.
-- `waiting` is the queue of those that may not leave yet.
+- `queue` is the queue of those that may not leave yet.
 - `membership` is what the channels of one node share: their quotas, and the `pace` of the node.
 - `quota` has every limit, and counts transmissions against each.
 - `epoch` counts by epoch, also when the clock jumps.
@@ -13,13 +13,7 @@ RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 from __future__ import annotations
 
 from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
-from fairway.protocol.ratelimit.manager import (
-    NOTHING_WAITS,
-    Admission,
-    Placement,
-    RateLimitManager,
-    Upstream,
-)
+from fairway.protocol.ratelimit.manager import Admission, RateLimitManager, Upstream
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.ratelimit.pace import Pace
 from fairway.protocol.ratelimit.queue import Priority
@@ -27,14 +21,12 @@ from fairway.protocol.ratelimit.quota import EpochQuota, Quota, QuotaSource, Quo
 from fairway.protocol.ratelimit.rln import RlnProofProvider, rln_signal
 
 __all__ = [
-    "NOTHING_WAITS",
     "Admission",
     "EpochClock",
     "EpochCounter",
     "EpochQuota",
     "Membership",
     "Pace",
-    "Placement",
     "Priority",
     "Quota",
     "QuotaSource",

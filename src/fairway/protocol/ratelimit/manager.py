@@ -15,8 +15,8 @@ coming epoch. An ephemeral message leaves at once or is dropped.
 The channels of one node share its rate limit and the pace at which it takes messages
 (`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
 
-Segments that are no messages yet may wait above this queue (``upstream``). They count as content, and the caller takes
-the next one when `has_room_for_content` returns true. After every few transmissions of one class one of a less urgent
+Segments that are not yet messages wait above this queue (``upstream``). They count as content, and the caller takes the
+next one when `has_room_for_content` returns true. After every few transmissions of one class one of a less urgent
 class goes first, so that a long burst does not delay acknowledgements and repairs for as long as it lasts. Under a
 limit content does not give way, but retries do: they acknowledge nothing.
 
@@ -27,7 +27,7 @@ opaque; the caller stores them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from fairway.events import DropReason
@@ -70,47 +70,24 @@ _CLAIM_MS: Final = 1_000
 class Upstream(NamedTuple):
     """Content that waits above the queue."""
 
-    waiting: int = 0
-    """How much of it may leave once the limit lets it."""
-    paying: int = 0
-    """How much of all will count against the limit, also of what may not leave now."""
-    next_is_free: bool = False
+    count: int = 0
+    """How many segments will count against the limit."""
+    is_ready: bool = False
+    """Whether the next one may leave once the limit lets it."""
 
 
-NOTHING_WAITS: Final = Upstream()
-"""Where nothing waits above the queue."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement(Generic[T]):
-    """What became of an enqueued item."""
-
-    accepted: bool
-    """Whether it is in the queue. If not, the queue is full of items that are at least as urgent; the caller keeps
-    it."""
-    sequence: int | None
-    """Its sequence number, by which its class is ordered; None when refused."""
-    displaced: T | None = None
-    """An item that was removed from the queue to make room, and will not be sent."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Admission(Generic[T]):
-    """An item that may leave now, with what `RateLimitManager.put_back` needs.
+    """An item that may leave now, with what `RateLimitManager.put_back` needs."""
 
-    It remembers whether it was put back, so that its charge is not returned twice.
-    """
-
-    item: T
-    priority: Priority
-    sequence: int
-    key: Hashable | None
-    free: bool
-    """Whether nothing was charged for it."""
+    entry: Waiting[T]
     admitted_at_ms: int
     """The time of the charge. The message's timestamp must lie in the same epoch."""
-    returned: bool = field(default=False, init=False)
-    """Whether it was put back."""
+
+    @property
+    def item(self) -> T:
+        """What was enqueued."""
+        return self.entry.item
 
 
 class RateLimitManager(Generic[T]):
@@ -123,7 +100,6 @@ class RateLimitManager(Generic[T]):
     """
 
     __slots__ = (
-        "_config",
         "_member",
         "_on_change",
         "_queue",
@@ -141,7 +117,6 @@ class RateLimitManager(Generic[T]):
         membership: Membership | None = None,
         upstream: Callable[[], Upstream] = Upstream,
     ) -> None:
-        self._config = config
         self._on_change = on_change
         self._quota = Quota(config)
         membership = Membership() if membership is None else membership
@@ -151,11 +126,7 @@ class RateLimitManager(Generic[T]):
         self._upstream = upstream
         self._runs = [0] * len(CLASSES)
         """Transmissions of each class since one of a less urgent class left."""
-        self._queue: WaitingQueue[T] = WaitingQueue(config.max_queued)
-
-    def __repr__(self) -> str:
-        limits = ", ".join(f"{s.value} {n}/{ms} ms" for s, (n, ms) in self._quota.limits().items()) or "off"
-        return f"<{type(self).__name__} {limits}; {len(self._queue)} queued>"
+        self._queue: WaitingQueue[T] = WaitingQueue()
 
     @property
     def limiting(self) -> bool:
@@ -164,34 +135,13 @@ class RateLimitManager(Generic[T]):
 
     # -- the queue ---------------------------------------------------------------------------------
 
-    def enqueue(
-        self,
-        item: T,
-        priority: Priority,
-        *,
-        first_segment: bool = True,
-        key: Hashable | None = None,
-        sequence: int | None = None,
-    ) -> Placement[T]:
-        """Add a transmission to its class.
+    def enqueue(self, item: T, priority: Priority, key: Hashable, sequence: int | None = None) -> None:
+        """Add a transmission to its class, in place of one with the same key.
 
-        ``first_segment`` matters only with the option first_segment_only, where all others are free, as drafts of
-        LIP-173 had it ("the subsequent chunks MUST be accepted rate-limit wise"). ``key`` names what the transmission
-        is for, such as the SDS message id; several may have the same. ``sequence`` is its place in its class; without
-        it the item comes last.
-
-        A full queue (max_queued) first drops its oldest entry of the least urgent class, but never content, and only an
-        entry that is not more urgent than the item. If there is none, the item is refused.
+        ``key`` names what the transmission is for, such as the SDS message id. ``sequence`` is its place in its class;
+        without it the item comes last.
         """
-        has_room, victim = self._queue.make_room(priority)
-        if not has_room:
-            return Placement(accepted=False, sequence=None)
-        sequence = self._queue.take_sequence(sequence)
-        free = self._config.first_segment_only and not first_segment
-        self._queue.push(Waiting(item=item, priority=priority, sequence=sequence, free=free, key=key))
-        if victim is None:
-            return Placement(accepted=True, sequence=sequence)
-        return Placement(accepted=True, sequence=sequence, displaced=victim.item)
+        self._queue.add(item, priority, key, sequence)
 
     def queued(self, priority: Priority | None = None) -> int:
         """Return how many items wait, of one class or altogether."""
@@ -201,17 +151,9 @@ class RateLimitManager(Generic[T]):
         """Return whether something with this key waits: a second retry of a message is pointless then."""
         return self._queue.has(key)
 
-    def discard(self, leaves: Callable[[T], bool], priority: Priority | None = None) -> tuple[T, ...]:
-        """Take every item, of one class or of all, for which ``leaves(item)`` is true; returns them in order.
-
-        It looks at every item of the class or classes, whereas `discard_key` does not.
-        """
-        priorities = Priority if priority is None else (priority,)
-        return self._queue.discard(leaves, priorities)
-
-    def discard_key(self, key: Hashable) -> tuple[T, ...]:
-        """Take every item with this key from the queue, such as the retries of an acknowledged message."""
-        return self._queue.discard_key(key)
+    def discard(self, key: Hashable) -> bool:
+        """Take the item with this key from the queue, such as the retry of an acknowledged message, if it waits."""
+        return self._queue.remove(key)
 
     # -- what leaves -------------------------------------------------------------------------------
 
@@ -220,20 +162,12 @@ class RateLimitManager(Generic[T]):
         entry = self._next(now_ms) if len(self._queue) else None
         if entry is None:
             return None
-        if not entry.free:
-            self._member.charge(now_ms)
-        self._queue.pop(entry.priority)
+        self._member.charge(now_ms)
+        self._queue.remove(entry.key)
         self._runs[entry.priority] += 1
         for more_urgent in CLASSES[: entry.priority]:
             self._runs[more_urgent] = 0
-        return Admission(
-            item=entry.item,
-            priority=entry.priority,
-            sequence=entry.sequence,
-            key=entry.key,
-            free=entry.free,
-            admitted_at_ms=now_ms,
-        )
+        return Admission(entry, now_ms)
 
     def has_room_for_content(self, now_ms: int) -> bool:
         """Return whether the next content from upstream would leave at once."""
@@ -244,15 +178,11 @@ class RateLimitManager(Generic[T]):
             and self._others_turn(now_ms) is None
         )
 
-    @property
-    def upstream_waits(self) -> bool:
-        """Whether anything waits upstream."""
-        return self._upstream().waiting > 0
-
     def claim(self, now_ms: int) -> None:
         """Let the other channels of the node know what of this one waits for what they share."""
         at_ms = self.next_send_at(now_ms)
-        waiting = len(self._queue) + self._upstream().waiting
+        upstream = self._upstream()
+        waiting = len(self._queue) + (upstream.count if upstream.is_ready else 0)
         self._member.claim(waiting if at_ms is not None else 0, (at_ms or 0) + _CLAIM_MS)
 
     def claim_nothing(self) -> None:
@@ -262,23 +192,13 @@ class RateLimitManager(Generic[T]):
     def put_back(self, admission: Admission[T]) -> None:
         """Put an item back into the queue where it was, and return its charge to the epoch in which it was made.
 
-        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. An item
-        is put back even if the queue is full.
+        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED.
         """
-        if admission.returned:
+        if not admission.entry.gone:
             raise ValueError("this admission was put back before; each may be put back once")
-        admission.returned = True
-        self._queue.push(
-            Waiting(
-                item=admission.item,
-                priority=admission.priority,
-                sequence=admission.sequence,
-                free=admission.free,
-                key=admission.key,
-            )
-        )
-        if not admission.free:
-            self._member.refund(admission.admitted_at_ms)
+        admission.entry.gone = False
+        self._queue.push(admission.entry)
+        self._member.refund(admission.admitted_at_ms)
 
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
         """Charge an ephemeral message and return None, or say why it must be dropped.
@@ -286,7 +206,7 @@ class RateLimitManager(Generic[T]):
         RELIABLE-CHANNEL-API, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
         Content that waits counts as sent, so that ephemeral messages do not use what content needs.
         """
-        waiting = self._queue.paying(Priority.CONTENT) + self._upstream().paying
+        waiting = self._queue.count(Priority.CONTENT) + self._upstream().count
         verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
         if verdict is Verdict.OPEN and self._shared_from(now_ms) > now_ms:
             # The node takes nothing more now, or other channels are first.
@@ -305,19 +225,16 @@ class RateLimitManager(Generic[T]):
 
         LIP-173, "Rate Limit Manager": "further segment dispatch MUST be delayed until the next epoch".
         """
-        upstream = self._upstream()
-        if not (upstream.waiting or len(self._queue)):
-            return None
-        fronts = [(entry.priority, entry.free) for priority in CLASSES if (entry := self._queue.front(priority))]
-        if upstream.waiting:
-            fronts.append((Priority.CONTENT, upstream.next_is_free))
-        times = [self._opens_at(priority, now_ms, free=free) for priority, free in fronts]
+        fronts = [priority for priority in CLASSES if self._queue.count(priority)]
+        if self._upstream().is_ready:
+            fronts.append(Priority.CONTENT)
+        times = [self._opens_at(priority, now_ms) for priority in fronts]
         opens = min((at for at in times if at is not None), default=None)
         return None if opens is None else max(opens, self._shared_from(now_ms))
 
     def is_closed(self, now_ms: int) -> bool:
         """Return whether something waits that no coming epoch has room for: no membership, or a limit of 0."""
-        waits = bool(self._upstream().waiting or len(self._queue))
+        waits = self._upstream().is_ready or len(self._queue) > 0
         return waits and self.limiting and self.next_send_at(now_ms) is None
 
     def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
@@ -328,8 +245,8 @@ class RateLimitManager(Generic[T]):
         For the event `fairway.events.MessageQueued` (RELIABLE-CHANNEL-API, "Rate Limit Management": rate limit errors
         "SHOULD be surfaced through events").
         """
-        queued = sum(self._queue.paying(other) for other in CLASSES if other <= priority)
-        ahead = queued + self._upstream().paying - behind
+        queued = sum(self._queue.count(other) for other in CLASSES if other <= priority)
+        ahead = queued + self._upstream().count - behind
         expected = self._quota.expected_at(_SHARE[priority], ahead, now_ms)
         if expected is None or self.pace.per_second is None:
             return expected
@@ -340,10 +257,6 @@ class RateLimitManager(Generic[T]):
     def utilization(self, now_ms: int) -> int:
         """Return how much of the tightest limit is used, in percent, 0 to 100; 0 without a limit."""
         return self._quota.utilization(now_ms)
-
-    def remaining(self, now_ms: int) -> int | None:
-        """Return how many transmissions may still go in the running epoch; None without a limit."""
-        return self._quota.remaining(now_ms)
 
     def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
         """Take the quota that the node named; ``limit`` None = it named none, 0 = it has no membership.
@@ -379,11 +292,8 @@ class RateLimitManager(Generic[T]):
         """Return the counters and the limits that were named: nested tuples of integers, strings, booleans and None."""
         return self._quota.state()
 
-    def restore(self, state: object) -> None:
-        """Take over what `state` returned, also after a trip through JSON, before anything else is done.
-
-        Raises `fairway.errors.SnapshotError`, and then nothing was changed.
-        """
+    def restore(self, state: QuotaState) -> None:
+        """Take over what `state` returned, before anything else is done (`Quota.restore`)."""
         self._quota.restore(state)
         self._member.learn()
 
@@ -395,7 +305,7 @@ class RateLimitManager(Generic[T]):
             return other
         for priority in CLASSES:
             entry = self._queue.front(priority)
-            if entry is not None and self._may_leave(priority, now_ms, free=entry.free):
+            if entry is not None and self._may_leave(priority, now_ms):
                 return entry
             if priority is Priority.CONTENT and self._upstream_may_leave(now_ms):
                 return None
@@ -414,18 +324,13 @@ class RateLimitManager(Generic[T]):
         return None
 
     def _upstream_may_leave(self, now_ms: int) -> bool:
-        upstream = self._upstream()
-        return upstream.waiting > 0 and self._may_leave(Priority.CONTENT, now_ms, free=upstream.next_is_free)
+        return self._upstream().is_ready and self._may_leave(Priority.CONTENT, now_ms)
 
-    def _may_leave(self, priority: Priority, now_ms: int, *, free: bool = False) -> bool:
-        verdict = self._quota.verdict(_SHARE[priority], now_ms)
-        # Free is exempt from being counted, not from the network having said no.
-        return verdict is Verdict.OPEN or (free and verdict <= Verdict.REACHED)
+    def _may_leave(self, priority: Priority, now_ms: int) -> bool:
+        return self._quota.verdict(_SHARE[priority], now_ms) is Verdict.OPEN
 
-    def _opens_at(self, priority: Priority, now_ms: int, *, free: bool) -> int | None:
-        if self._may_leave(priority, now_ms, free=free):
-            return now_ms
-        return self._quota.opens_at(_SHARE[priority], now_ms, free=free)
+    def _opens_at(self, priority: Priority, now_ms: int) -> int | None:
+        return now_ms if self._may_leave(priority, now_ms) else self._quota.opens_at(_SHARE[priority], now_ms)
 
     def _shared_from(self, now_ms: int) -> int:
         """Return from when on what the channels of the node share has room for this one."""

@@ -36,18 +36,16 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from fractions import Fraction
 from math import ceil, floor
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
-from fairway.errors import ConfigurationError, SnapshotError
+from fairway.errors import ConfigurationError
 from fairway.protocol.ratelimit.epoch import EpochClock, EpochCounter
 
 if TYPE_CHECKING:
     from fairway.options import RateLimitConfig
 
-QuotaState = tuple[object, ...]
+QuotaState = tuple[tuple[Any, ...], ...]
 """What must survive a crash: nested tuples of integers, strings, booleans and None."""
-
-_STATE_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +145,6 @@ class Quota:
             if source is not QuotaSource.CONFIGURED
         )
 
-    def limits(self) -> dict[QuotaSource, tuple[int, int]]:
-        """Return (messages per epoch, epoch length in ms) of each limit in force."""
-        return {
-            allowance.source: (allowance.limit, allowance.counter.clock.epoch_ms)
-            for allowance in self._allowances.values()
-            if allowance.limit is not None and self.limiting
-        }
-
     def tell(
         self,
         source: QuotaSource,
@@ -235,15 +225,10 @@ class Quota:
         for allowance in told or [self._allowances[QuotaSource.CONFIGURED]]:
             allowance.counter.close()
 
-    def opens_at(self, share: Share, now_ms: int, *, free: bool = False) -> int | None:
-        """Return the first time from ``now_ms`` on with room for this share; None = not with these limits.
-
-        What is ``free`` waits only for a membership, or for the end of an epoch that a node or provider called
-        exhausted.
-        """
+    def opens_at(self, share: Share, now_ms: int) -> int | None:
+        """Return the first time from ``now_ms`` on with room for this share; None = not with these limits."""
         self.observe(now_ms)
-        limiting = self.limiting and not free
-        bounds = [(a.counter, self._allowed(a, share, limiting)) for a in self._allowances.values()]
+        bounds = [(a.counter, self._allowed(a, share, self.limiting)) for a in self._allowances.values()]
         if any(a.no_membership for a in self._allowances.values()) or any(n == 0 for _, n in bounds):
             return None
         opens, later = now_ms - 1, now_ms
@@ -288,46 +273,35 @@ class Quota:
 
     def state(self) -> QuotaState:
         """Return what must survive a crash; it must be durable *before* a message that changed it leaves."""
-        return (
-            _STATE_VERSION,
-            *[
-                (
-                    source.value,
-                    allowance.limit,
-                    allowance.counter.clock.epoch_ms,
-                    allowance.counter.current,
-                    allowance.counter.others,
-                    allowance.counter.closed,
-                    allowance.counter.record,
-                )
-                for source, allowance in self._allowances.items()
-            ],
+        return tuple(
+            (
+                source.value,
+                allowance.limit,
+                allowance.counter.clock.epoch_ms,
+                allowance.counter.current,
+                allowance.counter.others,
+                allowance.counter.closed,
+                allowance.counter.record,
+            )
+            for source, allowance in self._allowances.items()
         )
 
-    def restore(self, state: object) -> None:
-        """Take over what `state` returned, also after a trip through JSON; lists are as good as tuples.
+    def restore(self, state: QuotaState) -> None:
+        """Take over what `state` returned; lists are as good as tuples.
 
-        The configured limit stays as configured now; told limits are restored, so that a restart does not
-        lift them before the node has spoken again. Raises `SnapshotError`, and then nothing was changed.
+        The configured limit stays as configured now. Limits that were told are restored, so that a restart does not
+        lift them before the node names them again. Raises `ValueError`, `TypeError` or `LookupError` for another state.
         """
-        version, *rows = _sequence(state) or (None,)
-        if version != _STATE_VERSION:
-            raise SnapshotError(f"rate limit state has version {version!r}, this version reads {_STATE_VERSION}")
         restored: dict[QuotaSource, _Allowance] = {}
-        for row in rows:
-            allowance = _read_allowance(row)
-            if allowance.source in restored:
-                raise SnapshotError(f"rate limit state names {allowance.source.value!r} twice")
-            restored[allowance.source] = allowance
-        configured = restored.get(QuotaSource.CONFIGURED)
-        if configured is None:
-            raise SnapshotError("rate limit state lacks the configured count")
+        for name, limit, epoch_ms, current, others, closed, record in state:
+            clock, source = EpochClock(epoch_ms=epoch_ms), QuotaSource(name)
+            counter = EpochCounter(clock, current=current, others=others, closed=closed, used=dict(record))
+            restored[source] = _Allowance(source, limit, counter)
+        configured = restored[QuotaSource.CONFIGURED]
         configured.limit = self._config.messages_per_epoch
         clock = EpochClock(epoch_ms=self._config.epoch_ms)
-        counter = configured.counter
-        if counter.clock != clock:
-            seen_ms = 0 if counter.current is None else counter.clock.start(counter.current + 1) - 1
-            configured.counter = counter.rebased(clock, seen_ms)
+        if configured.counter.clock != clock:
+            configured.counter = configured.counter.rebased(clock, configured.counter.latest_ms)
         self._allowances = restored
 
     def _allowed(self, allowance: _Allowance, share: Share, limiting: bool) -> int | None:
@@ -371,41 +345,3 @@ def _room_from(counter: EpochCounter, allowed: int | None, share: Share, at_ms: 
     epoch = counter.clock.index(room_ms)
     even_ms = counter.clock.start(epoch) + -(-counter.used_in(epoch) * counter.clock.epoch_ms // allowed)
     return max(room_ms, even_ms)
-
-
-def _sequence(value: object) -> tuple[object, ...]:
-    if not isinstance(value, (tuple, list)):
-        raise SnapshotError(f"rate limit state: expected a sequence, got {type(value).__name__}")
-    return tuple(value)
-
-
-def _integer(value: object, name: str, least: int | None = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-        raise SnapshotError(f"rate limit state: {name} is {value!r}")
-    return value
-
-
-def _read_allowance(row: object) -> _Allowance:
-    fields = _sequence(row)
-    if len(fields) != 7:
-        raise SnapshotError(f"rate limit state: a row of {len(fields)} fields instead of 7")
-    name, limit, epoch_ms, current, others, closed, record = fields
-    sources = {source.value: source for source in QuotaSource}
-    if not isinstance(name, str) or name not in sources:
-        raise SnapshotError(f"rate limit state: unknown source {name!r}")
-    if not isinstance(closed, bool):
-        raise SnapshotError(f"rate limit state: closed is {closed!r}")
-    used: dict[int, int] = {}
-    for pair in _sequence(record):
-        numbers = _sequence(pair)
-        if len(numbers) != 2:
-            raise SnapshotError(f"rate limit state: a record of {len(numbers)} fields instead of 2")
-        used[_integer(numbers[0], "epoch", None)] = _integer(numbers[1], "used", 1)
-    counter = EpochCounter(
-        EpochClock(epoch_ms=_integer(epoch_ms, "epoch_ms", 1)),
-        current=None if current is None else _integer(current, "current", None),
-        others=_integer(others, "others"),
-        closed=closed,
-        used=used,
-    )
-    return _Allowance(sources[name], None if limit is None else _integer(limit, "limit"), counter)
