@@ -53,6 +53,7 @@ def test_a_reply_acknowledges_what_it_cites_and_says_who(peer):
         ("bob",),
         alice.now_ms,
     )
+    alice.answer()
     assert alice.stack.statistics().unacknowledged == 0
     alice.check_rows()
 

@@ -209,8 +209,9 @@ def test_a_segment_that_the_node_refused_leaves_although_a_later_one_cannot_be_e
     alice.answer(*alice.unanswered, accepted=False)
     awaiter.one()
     assert len(alice.events(MessageSendError)) == 1
-    alice.pass_time(60_000)
-    alice.answer()
+    for _ in range(2):
+        awaiter.all()
+        alice.pass_time(60_000)
     assert len(alice.published(Purpose.CONTENT)) == 2
     assert len({opened(publication) for publication in alice.published(Purpose.CONTENT)}) == 1
     awaiter.close()

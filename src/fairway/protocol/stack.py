@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
-from fairway.events import ChannelStatus, Event, OrderKey, StatusChanged
+from fairway.events import ChannelStatus, Event, StatusChanged
 from fairway.options import BloomPolicy, ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
 from fairway.protocol.encryption import Encryption
@@ -34,11 +34,11 @@ from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.notices import Notices
-from fairway.protocol.outgoing.ephemeral import ComposedEphemeral
-from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id, wanted_names
+from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.outgoing.request_table import RequestTable
-from fairway.protocol.outgoing.sending import ComposedMessage, Sending
+from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
+from fairway.protocol.outgoing.transmission_queue import Transmission
 from fairway.protocol.ratelimit import EpochQuota, Membership
 from fairway.protocol.sds.outcome import (
     ContentRefusal,
@@ -153,9 +153,9 @@ class Stack:
             raise ConfigurationError(f"a deadline must be positive, not {deadline_ms} ms")
         segments = self._segmenter.split(payload).segments
         message_id = logical_message_id(payload)
-        known = self._sending.known(message_id, request_id)
+        known = self._sending.sends.known(message_id, request_id)
         if known is not None:
-            repeated = self._sending.send_again(known, required_count, names, deadline_ms, now_ms)
+            repeated = self._sending.sends.repeat(known, required_count, names, deadline_ms, now_ms)
             if repeated is not None:
                 return Accepted(
                     known.request_id, message_id, self._finish(repeated + self._drain_outgoing(now_ms), now_ms)
@@ -171,8 +171,8 @@ class Stack:
             accepted_ms=now_ms,
             deadline_ms=deadline_ms,
         )
-        self._sending.begin(request, segments, now_ms)
-        effects = self._drain_outgoing(now_ms) + self._sending.tell_what_waits(request, now_ms)
+        self._sending.sends.begin(request, segments, now_ms)
+        effects = self._drain_outgoing(now_ms) + self._sending.note_queued(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
 
@@ -185,7 +185,7 @@ class Stack:
         content = self._sending.ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
         composed = self._sending.ephemeral.apply_sds(content, request_id, message_id, now_ms)
-        return Accepted(request_id, message_id, self._finish(self._seal_ephemeral(composed, now_ms), now_ms))
+        return Accepted(request_id, message_id, self._finish(self._seal_and_admit(composed, now_ms), now_ms))
 
     def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
@@ -209,14 +209,10 @@ class Stack:
         """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
         effects: list[Effect] = []
         match self._ciphering.done(token, result):
-            case Ciphered(ComposedMessage() as composed, bytes() as encrypted):
-                effects = self._limit_and_dispatch(composed, encrypted, now_ms)
-            case Ciphered(ComposedMessage() as composed, Exception() as error):
-                effects = self._sending.not_encrypted(composed, error, now_ms)
-            case Ciphered(ComposedEphemeral() as ephemeral, bytes() as encrypted):
-                effects = self._sending.ephemeral.dispatch(ephemeral, encrypted, now_ms)
-            case Ciphered(ComposedEphemeral() as ephemeral, Exception() as error):
-                effects = self._sending.ephemeral.not_encrypted(ephemeral, error)
+            case Ciphered(Transmission() as sent, bytes() as encrypted):
+                effects = self._limit_and_dispatch(sent, encrypted, now_ms)
+            case Ciphered(Transmission() as sent, Exception() as error):
+                effects = self._sending.not_encrypted(sent, error, now_ms)
             case Ciphered(ReceivedWakuMessage() as transmission, bytes() as plaintext):
                 effects = self._decode(plaintext, transmission, now_ms)
             case Ciphered(ReceivedWakuMessage(), Exception()):
@@ -256,13 +252,13 @@ class Stack:
 
     def not_stored(self, sds_id: str, now_ms: int) -> tuple[Effect, ...]:
         """Take that no store has a message that the node accepted; its first retry is due at once."""
-        self._sending.not_stored(sds_id, now_ms)
+        self._sending.retries.not_stored(sds_id, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
         """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
         self._update_wait_clock(now_ms)
-        effects = emit(*self._undelivered.expire(now_ms)) + self._sending.expire(now_ms)
+        effects = emit(*self._undelivered.expire(now_ms)) + self._sending.sends.expire(now_ms)
         if self._sending.outbound.connected:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
@@ -377,7 +373,7 @@ class Stack:
                 self._sweep_at(),
                 *self._sync_times(),
                 self.sds.repair.next_response_at(),
-                self._sending.next_retry_at(self._now_ms),
+                self._sending.retries.next_deadline(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
                 self._sending.outbound.next_send_at(self._now_ms),
@@ -465,7 +461,7 @@ class Stack:
         self._undelivered.resume()
         self._plan_anew(now_ms)
         effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
-        for segment in self._sending.never_left():
+        for segment in self._sending.restore():
             effects += self._seal_and_admit(self._sending.first_time(segment, now_ms), now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
@@ -530,7 +526,7 @@ class Stack:
             message, hint, now_ms, encoded, judgement=judgement, from_store=from_store, sent_ms=sent_ms
         )
         if not from_store:
-            self._sending.heard(message.sender_id, now_ms)
+            self._sending.retries.heard(message.sender_id, now_ms)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=from_store)
         ignored = [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
@@ -576,7 +572,7 @@ class Stack:
             case MessageReady(message=message, dependencies_met=met):
                 return emit(*self._undelivered.deliver(message, now_ms, met=met))
             case MessageReviewed(review=review):
-                return self._sending.reviewed(review, now_ms)
+                return self._sending.retries.reviewed(review, now_ms)
             case DependenciesLost(entries=entries, reason=reason):
                 return emit(*self._undelivered.given_up(entries, reason))
             case SenderIdShared():
@@ -605,35 +601,27 @@ class Stack:
 
     def _drain_outgoing(self, now_ms: int) -> list[Effect]:
         """Let everything leave that may: what is due again, what waits in the queue, and segments of the outbox."""
-        effects = self._send_again(now_ms) if self._sending.outbound.connected else []
+        effects: list[Effect] = []
+        for again in self._sending.retries.due(now_ms) if self._sending.outbound.connected else ():
+            effects += self._seal_and_admit(again, now_ms)
         effects += self._sending.dispatch(now_ms)
         while (segment := self._sending.next_segment(now_ms)) is not None:
-            composed = self._sending.apply_sds(segment, now_ms)
-            if segment.order == 0 and isinstance(composed, ComposedMessage):
-                key = OrderKey(composed.lamport, composed.sds_id)
-                effects.append(Placed(request_id=segment.request_id, order_key=key))
-            effects += self._seal_and_admit(composed, now_ms)
+            made = self._sending.apply_sds(segment, now_ms)
+            if isinstance(made, Transmission) and made.order_key is not None:
+                effects.append(Placed(request_id=segment.request_id, order_key=made.order_key))
+            effects += self._seal_and_admit(made, now_ms)
             effects += self._sending.dispatch(now_ms)
         return effects + self._sending.claim(now_ms)
 
-    def _seal_and_admit(self, composed: ComposedMessage | list[Effect], now_ms: int) -> list[Effect]:
+    def _seal_and_admit(self, sent: Transmission | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
-        if not isinstance(composed, ComposedMessage):
-            return composed
-        encrypted = self._sending.encrypt(composed, now_ms)
-        return self._limit_and_dispatch(composed, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
+        if not isinstance(sent, Transmission):
+            return sent
+        encrypted = self._sending.encrypt(sent, now_ms)
+        return self._limit_and_dispatch(sent, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
 
-    def _limit_and_dispatch(self, composed: ComposedMessage, encrypted: bytes, now_ms: int) -> list[Effect]:
-        return self._sending.limit(composed, encrypted, now_ms) + self._sending.dispatch(now_ms)
-
-    def _seal_ephemeral(self, composed: ComposedEphemeral | list[Effect], now_ms: int) -> list[Effect]:
-        """Encrypt and dispatch an ephemeral message, which was counted against the limit already."""
-        if not isinstance(composed, ComposedEphemeral):
-            return composed
-        encrypted = self._sending.ephemeral.encrypt(composed)
-        return (
-            self._sending.ephemeral.dispatch(composed, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
-        )
+    def _limit_and_dispatch(self, sent: Transmission, encrypted: bytes, now_ms: int) -> list[Effect]:
+        return self._sending.limit(sent, encrypted, now_ms) + self._sending.dispatch(now_ms)
 
     def _answer_repairs(self, now_ms: int) -> list[Effect]:
         """Send originals that others asked for and that it is our turn to send (SDS-R)."""
@@ -641,32 +629,6 @@ class Stack:
         for message_id, encoded in self.sds.sweep_repair(now_ms):
             effects += self._seal_and_admit(self._sending.repair(message_id, encoded), now_ms)
         return effects
-
-    def _send_again(self, now_ms: int) -> list[Effect]:
-        """Send again what is not acknowledged (RELIABLE-CHANNEL-API, "Message retries"), what was held first."""
-        due, overdue = self._sending.take_due(now_ms), self._sending.take_overdue(now_ms)
-        if not (due or overdue or self._sending.can_retry_held):
-            return []
-        effects = self._repeat_held(now_ms)
-        for segment in due:
-            effects += self._repeat(segment, self._sending.repeat(segment, now_ms), now_ms)
-        # A send that failed makes room for others.
-        effects += self._repeat_held(now_ms)
-        for segment in overdue:
-            effects += self._repeat(segment, self._sending.repeat_overdue(segment), now_ms)
-        return effects + self._sending.note_held()
-
-    def _repeat_held(self, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = []
-        while self._sending.can_retry_held:
-            segment = self._sending.oldest_held()
-            effects += self._repeat(segment, self._sending.repeat(segment, now_ms), now_ms)
-        return effects
-
-    def _repeat(self, segment: SentSegment, composed: ComposedMessage | list[Effect], now_ms: int) -> list[Effect]:
-        """Send a segment again, and look in a store for acknowledgements if it was sent in vain often enough."""
-        queries = self._sending.seek_acknowledgements(segment, now_ms) if isinstance(composed, ComposedMessage) else []
-        return [*queries, *self._seal_and_admit(composed, now_ms)]
 
     def _sweep_at(self) -> int | None:
         """Return when to look at what waits: regularly, and when something is to be given up."""
@@ -682,7 +644,7 @@ class Stack:
         leave would use them up.
         """
         due_at = self.sds.repair.next_request_at()
-        if due_at is None or not self.options.sds.repair.enabled or self._sending.sync_waits:
+        if due_at is None or not self.options.sds.repair.enabled or self._sending.sync_messages.waits:
             return None
         return self.sync_timer.for_repair_at(due_at)
 
@@ -707,7 +669,7 @@ class Stack:
         if not any(at is not None and at <= now_ms for at in times):
             return []
         self.sync_timer.on_sent(now_ms)
-        return self._seal_and_admit(self._sending.sync(now_ms), now_ms)
+        return self._seal_and_admit(self._sending.sync_messages.compose(now_ms) or [], now_ms)
 
     def _plan_anew(self, now_ms: int) -> None:
         """Wait for nothing longer than from now on: after a restart, and when the clock was set back."""

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import DropReason
 from fairway.options import RateLimitConfig
-from fairway.protocol.ratelimit import EpochQuota, Priority, RateLimitManager, rln_signal
-from rln_testing import ProofVerdict, RlnTestValidator, StrictRlnProvider
+from fairway.protocol.ratelimit import Priority, RateLimitManager
 
 EPOCH_MS = 1000
 
@@ -55,21 +52,6 @@ def test_a_repair_gets_out_amid_a_long_burst_through_a_slow_node_as_long_as_its_
         assert left == [*range(4), "a", *range(4, 8), "b", *range(8, 10)]
 
 
-def test_what_exceeds_the_limit_waits_for_the_next_epoch():
-    manager = limited_to(3)
-    enqueue_all(manager, Priority.CONTENT, "abcde")
-    assert drain(manager, 999) == ["a", "b", "c"]
-    assert manager.next_send_at(999) == 1000
-    assert drain(manager, 1000) == ["d", "e"]
-
-
-def test_two_bursts_around_a_boundary_belong_to_two_epochs_as_for_the_validators():
-    manager = limited_to(2)
-    enqueue_all(manager, Priority.CONTENT, "abcd")
-    assert drain(manager, 999) == ["a", "b"]
-    assert drain(manager, 1000) == ["c", "d"]
-
-
 def test_repair_retry_and_sync_stop_at_the_threshold_and_content_uses_the_rest():
     manager = limited_to(10)
     for priority in (Priority.REPAIR, Priority.RETRY, Priority.SYNC):
@@ -110,22 +92,6 @@ def test_with_one_slot_an_epoch_content_goes_first_and_retries_go_when_nobody_ha
     assert drain(manager, 1000) == ["retry"]
 
 
-@pytest.mark.parametrize(("limit", "admitted"), [(1, 1), (2, 2), (5, 5), (10, 9), (20, 18)])
-def test_ephemeral_messages_go_while_less_than_ninety_percent_is_used(limit, admitted):
-    manager = limited_to(limit)
-    dropped = [manager.admit_ephemeral(0) for _ in range(limit + 1)]
-    assert dropped[:admitted] == [None] * admitted
-    assert None not in dropped[admitted:]
-
-
-def test_with_no_slot_nothing_goes_until_the_quota_changes():
-    manager = limited_to(0)
-    enqueue_all(manager, Priority.CONTENT, ["content"])
-    assert manager.admit(0) is None
-    assert manager.next_send_at(0) is None
-    assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_REACHED
-
-
 def test_ephemeral_messages_are_dropped_at_ninety_percent_and_say_why():
     manager = limited_to(10)
     assert [manager.admit_ephemeral(0) for _ in range(9)] == [None] * 9
@@ -135,11 +101,6 @@ def test_ephemeral_messages_are_dropped_at_ninety_percent_and_say_why():
     assert drain(manager) == ["content"]
     assert manager.admit_ephemeral(0) is DropReason.RATE_LIMIT_REACHED
     assert manager.admit_ephemeral(1000) is None
-
-
-def test_the_threshold_is_an_option():
-    manager = limited_to(10, approached_threshold=0.5)
-    assert [manager.admit_ephemeral(0) for _ in range(6)] == [None] * 5 + [DropReason.RATE_LIMIT_APPROACHED]
 
 
 def test_ephemeral_messages_never_take_the_slots_of_content_that_waits():
@@ -154,13 +115,6 @@ def test_ephemeral_messages_never_take_the_slots_of_content_that_waits():
     assert manager.admit_ephemeral(0) is None
 
 
-def test_an_ephemeral_message_without_a_proof_gets_its_charge_back():
-    manager = limited_to(2)
-    assert manager.admit_ephemeral(0) is None
-    manager.refund_ephemeral(0)
-    assert manager.utilization(0) == 0
-
-
 def test_a_node_s_quota_turns_the_limiter_on_and_its_withdrawal_off():
     manager = limited_to(None)
     enqueue_all(manager, Priority.CONTENT, "abc")
@@ -170,27 +124,6 @@ def test_a_node_s_quota_turns_the_limiter_on_and_its_withdrawal_off():
     manager.set_node_quota(None, None, None, 0)
     assert not manager.limiting
     assert drain(manager) == ["b", "c"]
-
-
-def test_a_node_without_membership_is_not_ready_rather_than_used_up():
-    manager = limited_to(None)
-    enqueue_all(manager, Priority.CONTENT, ["content"])
-    manager.set_node_quota(0, None, 0, 0)
-    assert manager.admit(0) is None
-    assert manager.next_send_at(0) is None
-    assert manager.utilization(0) == 0
-    assert manager.admit_ephemeral(0) is DropReason.NOT_READY
-    manager.set_node_quota(5, None, None, 0)
-    assert drain(manager) == ["content"]
-
-
-def test_a_provider_s_quota_limits_like_a_node_s():
-    manager = limited_to(None)
-    enqueue_all(manager, Priority.CONTENT, "abc")
-    manager.set_provider_quota(EpochQuota(epoch_index=0, rate_limit=5, remaining=2), 0)
-    assert drain(manager) == ["a", "b"]
-    manager.set_provider_quota(None, 0)
-    assert drain(manager) == ["c"]
 
 
 def test_an_exhausted_budget_holds_everything_to_the_next_epoch():
@@ -229,102 +162,6 @@ def test_the_state_is_handed_over_before_the_item():
     assert log == []
     log.append(("left", manager.admit(0).item))
     assert log == [("saved", manager.state()), ("left", "a")]
-
-
-def test_an_item_whose_charge_cannot_be_saved_stays_and_the_charge_stands():
-    disk_is_full = True
-
-    def save() -> None:
-        if disk_is_full:
-            raise OSError("disk full")
-
-    manager = limited_to(5, on_change=save)
-    enqueue_all(manager, Priority.CONTENT, ["a"])
-    with pytest.raises(OSError, match="disk full"):
-        manager.admit(0)
-    assert manager.queued() == 1
-    assert manager.utilization(0) == 20
-    disk_is_full = False
-    assert drain(manager) == ["a"]
-
-
-def test_a_crash_refills_nothing_and_keeps_what_the_node_told():
-    saved = []
-    manager: RateLimitManager[Any] = limited_to(None, on_change=lambda: saved.append(manager.state()))
-    manager.set_node_quota(3, None, None, 0)
-    enqueue_all(manager, Priority.CONTENT, "abcd")
-    assert drain(manager) == ["a", "b", "c"]
-    revived = limited_to(None)
-    revived.restore(json.loads(json.dumps(saved[-1])))
-    enqueue_all(revived, Priority.CONTENT, "d")
-    assert revived.limiting
-    assert revived.admit(999) is None
-    assert drain(revived, 1000) == ["d"]
-
-
-def test_every_change_of_state_is_reported_and_nothing_else():
-    saved = []
-    manager: RateLimitManager[Any] = limited_to(5, on_change=lambda: saved.append(manager.state()))
-    enqueue_all(manager, Priority.CONTENT, ["a"])
-    admission = manager.admit(0)
-    manager.put_back(admission)
-    manager.set_node_quota(4, None, None, 0)
-    manager.set_node_quota(4, None, None, 1)
-    manager.set_provider_quota(None, 1)
-    manager.exhaust(1)
-    manager.utilization(1)
-    manager.next_send_at(1)
-    manager.admit(1)
-    assert len(saved) == 4
-    assert saved[-1] == manager.state()
-
-
-def dispatch_through(
-    manager: RateLimitManager[bytes], provider: StrictRlnProvider, now_ms: int
-) -> list[tuple[bytes, bytes]]:
-    """What a shell does: admit, prove, send; put back what could not be proved."""
-    sent = []
-    while True:
-        manager.set_provider_quota(provider.epoch_quota(now_ms), now_ms)
-        admission = manager.admit(now_ms)
-        if admission is None:
-            return sent
-        signal = rln_signal(admission.item, "/topic", now_ms * 1_000_000)
-        try:
-            sent.append((signal, provider.generate_proof(signal, now_ms)))
-        except RlnError as error:
-            manager.put_back(admission)
-            if error.kind is RlnErrorKind.BUDGET_EXHAUSTED:
-                manager.exhaust(now_ms)
-            elif error.kind is RlnErrorKind.NOT_READY:
-                return sent
-
-
-def test_limiter_and_provider_together_send_everything_once_and_never_signal_twice():
-    faults = [RlnErrorKind.NOT_READY, None, RlnErrorKind.TRANSIENT, None, None, RlnErrorKind.TRANSIENT]
-    provider = StrictRlnProvider(rate_limit=4, epoch_ms=EPOCH_MS, faults=faults)
-    validator = RlnTestValidator(rate_limit=4, epoch_ms=EPOCH_MS)
-    manager: RateLimitManager[bytes] = RateLimitManager(RateLimitConfig(epoch_ms=EPOCH_MS))
-    payloads = [b"%d" % number for number in range(10)]
-    enqueue_all(manager, Priority.CONTENT, payloads)
-    arrived, per_epoch = [], []
-    for now_ms in (0, 10, 999, 1_000, 2_500):
-        sent = dispatch_through(manager, provider, now_ms)
-        per_epoch.append(len(sent))
-        for signal, proof in sent:
-            assert validator.validate(proof, signal, now_ms) is ProofVerdict.VALID
-            arrived.append(signal[: -len("/topic") - 8])
-    assert arrived == payloads
-    assert per_epoch == [0, 4, 0, 4, 2]
-
-
-def test_a_provider_that_lost_slots_elsewhere_ends_the_epoch_without_a_busy_loop():
-    provider = StrictRlnProvider(rate_limit=4, epoch_ms=EPOCH_MS, faults=[None, RlnErrorKind.BUDGET_EXHAUSTED])
-    manager: RateLimitManager[bytes] = RateLimitManager(RateLimitConfig(epoch_ms=EPOCH_MS))
-    enqueue_all(manager, Priority.CONTENT, [b"a", b"b", b"c"])
-    assert len(dispatch_through(manager, provider, 0)) == 1
-    assert manager.next_send_at(0) == 1000
-    assert len(dispatch_through(manager, provider, 1000)) == 2
 
 
 def test_a_sync_message_gets_out_between_retries_that_never_end():

@@ -49,21 +49,6 @@ def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):
     assert {share: slots(quota_of(limit, threshold=threshold), share) for share in Share} == expected
 
 
-def test_verdicts_tell_approached_from_reached():
-    quota = quota_of(10)
-    slots(quota, Share.HELD)
-    assert quota.verdict(Share.HELD, 0) is Verdict.APPROACHED
-    assert quota.verdict(Share.CONTENT, 0) is Verdict.OPEN
-    slots(quota, Share.CONTENT)
-    assert {quota.verdict(share, 0) for share in Share} == {Verdict.REACHED}
-
-
-def test_a_told_quota_tightens_the_configured_one():
-    quota = quota_of(10)
-    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
-    assert slots(quota, Share.CONTENT) == 3
-
-
 def test_a_told_quota_never_loosens_the_configured_one():
     quota = quota_of(3)
     quota.tell(QuotaSource.NODE, limit=100, now_ms=0)
@@ -128,12 +113,6 @@ def test_a_late_report_of_the_epoch_before_does_not_stop_this_one():
     assert slots(quota, Share.CONTENT, 1000) == 5
 
 
-def test_remaining_beyond_the_limit_is_the_limit():
-    quota = quota_of(None)
-    quota.tell(QuotaSource.NODE, limit=5, remaining=9, now_ms=0)
-    assert slots(quota, Share.CONTENT) == 5
-
-
 @pytest.mark.parametrize("source", [QuotaSource.NODE, QuotaSource.PROVIDER])
 def test_a_told_zero_is_no_membership_and_not_exhaustion(source):
     quota = quota_of(10)
@@ -144,30 +123,10 @@ def test_a_told_zero_is_no_membership_and_not_exhaustion(source):
     assert quota.expected_at(Share.CONTENT, 1, 0) is None
 
 
-def test_a_configured_zero_is_always_reached():
-    quota = quota_of(0)
-    assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
-    assert quota.utilization(0) == 100
-    assert quota.opens_at(Share.CONTENT, 0) is None
-
-
-def test_the_configured_limit_cannot_be_told():
-    with pytest.raises(ConfigurationError, match="RateLimitConfig"):
-        quota_of(1).tell(QuotaSource.CONFIGURED, limit=5, now_ms=0)
-
-
 @pytest.mark.parametrize("fault", [{"rate_limit": -1}, {"remaining": -1}, {"epoch_ms": 0}])
 def test_an_impossible_epoch_quota_is_refused(fault):
     with pytest.raises(ConfigurationError):
         EpochQuota(**{"epoch_index": 0, "rate_limit": 1} | fault)
-
-
-def test_telling_the_same_again_changes_nothing():
-    quota = quota_of(5)
-    assert quota.tell(QuotaSource.NODE, limit=5, remaining=4, now_ms=0)
-    assert not quota.tell(QuotaSource.NODE, limit=5, remaining=4, now_ms=1)
-    assert not quota.tell(QuotaSource.PROVIDER, limit=None, now_ms=1)
-    assert quota.tell(QuotaSource.NODE, limit=6, now_ms=1)
 
 
 def test_utilization_is_that_of_the_tightest_limit_and_never_above_a_hundred():
@@ -180,17 +139,6 @@ def test_utilization_is_that_of_the_tightest_limit_and_never_above_a_hundred():
     quota.charge(0)
     assert quota.utilization(0) == 100
     assert quota.utilization(1000) == 0
-
-
-def test_remaining_is_that_of_the_tightest_limit():
-    quota = quota_of(None)
-    assert quota.remaining(0) is None
-    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
-    quota.tell(QuotaSource.PROVIDER, limit=2, now_ms=0)
-    quota.charge(0)
-    assert quota.remaining(0) == 1
-    quota.exhaust(0)
-    assert quota.remaining(0) == 0
 
 
 def test_an_exhausted_epoch_is_closed_even_without_a_known_limit():
@@ -232,10 +180,6 @@ def test_a_place_in_the_queue_has_an_expected_time(position, expected):
     quota.charge(0)
     quota.charge(0)
     assert quota.expected_at(Share.CONTENT, position, 0) == expected
-
-
-def test_without_a_limit_everything_is_expected_at_once():
-    assert quota_of(None).expected_at(Share.CONTENT, 1_000, 7) == 7
 
 
 def busy_quota() -> Quota:

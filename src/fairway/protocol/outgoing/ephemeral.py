@@ -6,10 +6,10 @@ each of the others one event says whether it was sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-from fairway.errors import EmptyPayloadError, EncryptionError, MessageTooLargeError, RlnErrorKind
+from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnErrorKind
 from fairway.events import (
     ChunkInfo,
     DropReason,
@@ -27,18 +27,6 @@ _DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
 _SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComposedEphemeral:
-    """An ephemeral SDS message that goes down from SDS: encrypt, dispatch."""
-
-    ids: tuple[str, str]
-    """Request id and message id."""
-    sds_id: str
-    encoded: bytes
-    admitted_ms: int
-    """When the rate limit counted it."""
-
-
 class EphemeralSending:
     """Sends ephemeral messages of one channel."""
 
@@ -48,7 +36,6 @@ class EphemeralSending:
         self._segmenter = shared.segmenter
         self._sds = shared.sds
         self._outbound = outbound
-        self._ciphering = shared.ciphering
         self._tally = shared.tally
 
     def content_of(self, payload: bytes) -> bytes:
@@ -64,9 +51,7 @@ class EphemeralSending:
                 return segments[0].content if segments else payload
         raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
 
-    def apply_sds(
-        self, content: bytes, request_id: str, message_id: str, now_ms: int
-    ) -> ComposedEphemeral | list[Effect]:
+    def apply_sds(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> Transmission | list[Effect]:
         """Return the SDS message that carries content, or the effects of dropping it.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
@@ -77,39 +62,29 @@ class EphemeralSending:
             return self._dropped((request_id, message_id), dropped, now_ms)
         message = self._sds.send_ephemeral(content, now_ms)
         encoded = self._sds.profile.codec.encode(message)
-        ids = (request_id, message_id)
-        return ComposedEphemeral(ids=ids, sds_id=message.message_id, encoded=encoded, admitted_ms=now_ms)
-
-    def encrypt(self, composed: ComposedEphemeral) -> bytes | list[Effect]:
-        """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
-        try:
-            encrypted = self._ciphering.encrypt(composed.encoded, composed)
-        except EncryptionError as error:
-            return self.not_encrypted(composed, error)
-        return encrypted if isinstance(encrypted, bytes) else [encrypted]
-
-    def not_encrypted(self, composed: ComposedEphemeral, error: Exception) -> list[Effect]:
-        """Act on a failure of the encryption hook."""
-        self._outbound.limiter.refund_ephemeral(composed.admitted_ms)
-        return _failed(composed.ids, SendErrorReason.ENCRYPTION_FAILED, str(error))
-
-    def dispatch(self, composed: ComposedEphemeral, encrypted: bytes, now_ms: int) -> list[Effect]:
-        """Hand out something that is encrypted; it was admitted, and never waits."""
-        limiter = self._outbound.limiter
-        if now_ms != composed.admitted_ms:
-            # Encryption took time, in which an epoch may have ended: the charge belongs to the one of the timestamp.
-            limiter.refund_ephemeral(composed.admitted_ms)
-            dropped = limiter.admit_ephemeral(now_ms)
-            if dropped is not None:
-                return self._dropped(composed.ids, dropped, now_ms)
-        transmission = Transmission(
+        return Transmission(
             purpose=Purpose.EPHEMERAL,
-            sds_id=composed.sds_id,
-            payload=encrypted,
-            ephemeral=composed.ids,
+            sds_id=message.message_id,
+            payload=encoded,
+            ephemeral=(request_id, message_id),
             admitted_ms=now_ms,
         )
-        outcome = self._outbound.dispatch_ephemeral(transmission, now_ms)
+
+    def not_encrypted(self, transmission: Transmission, error: Exception) -> list[Effect]:
+        """Act on a failure of the encryption hook."""
+        self._refund(transmission)
+        return _failed(_ids(transmission), SendErrorReason.ENCRYPTION_FAILED, str(error))
+
+    def dispatch(self, transmission: Transmission, encrypted: bytes, now_ms: int) -> list[Effect]:
+        """Hand out something that is encrypted; it was admitted, and never waits."""
+        if now_ms != transmission.admitted_ms:
+            # Encryption took time, in which an epoch may have ended: the charge belongs to the one of the timestamp.
+            self._refund(transmission)
+            dropped = self._outbound.limiter.admit_ephemeral(now_ms)
+            if dropped is not None:
+                return self._dropped(_ids(transmission), dropped, now_ms)
+        sent = replace(transmission, payload=encrypted, admitted_ms=now_ms)
+        outcome = self._outbound.dispatch_ephemeral(sent, now_ms)
         return [outcome] if isinstance(outcome, Prove) else self.handed_out(outcome)
 
     def handed_out(self, outcome: Publish | Unsendable) -> list[Effect]:
@@ -117,23 +92,20 @@ class EphemeralSending:
         if isinstance(outcome, Publish):
             self._tally.sent(outcome.purpose, len(outcome.encoded))
             return [outcome]
-        sent = outcome.transmission
-        self._refund(sent)
-        return _failed(sent.ephemeral, outcome.reason, outcome.detail) if sent.ephemeral else []
+        self._refund(outcome.transmission)
+        return _failed(_ids(outcome.transmission), outcome.reason, outcome.detail)
 
     def not_proven(self, sent: Transmission, kind: RlnErrorKind, now_ms: int) -> list[Effect]:
         """Drop what got no proof."""
         self._refund(sent)
-        return self._dropped(sent.ephemeral, _DROPPED.get(kind, DropReason.NOT_READY), now_ms) if sent.ephemeral else []
+        return self._dropped(_ids(sent), _DROPPED.get(kind, DropReason.NOT_READY), now_ms)
 
     def _refund(self, sent: Transmission) -> None:
         self._outbound.limiter.refund_ephemeral(sent.admitted_ms)
 
     def answered(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Tell what the node said."""
-        ids = in_flight.ephemeral
-        if ids is None:
-            return []
+        ids = _ids(in_flight.transmission)
         if answer.accepted:
             request_id, message_id = ids
             return emit(
@@ -159,6 +131,12 @@ class EphemeralSending:
                 rate_limit_utilization=self._outbound.limiter.utilization(now_ms),
             )
         )
+
+
+def _ids(transmission: Transmission) -> tuple[str, str]:
+    """Return the request id and message id of an ephemeral message."""
+    assert transmission.ephemeral is not None, "an ephemeral message has its ids"
+    return transmission.ephemeral
 
 
 def _failed(ids: tuple[str, str], reason: SendErrorReason, detail: str) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""When sends that failed are sent again, and how many segments at a time: one falling rate for the whole channel.
+"""Which segments of sends that failed are sent again, and when: one falling rate for the whole channel.
 
 A participant may be away for days. A copy that it cannot receive is wasted, and a copy for each failed send would cost
 the more the longer it is away. So the channel sends one segment at a time, whatever the number of failed sends, after a
@@ -12,10 +12,13 @@ A participant that never acknowledges anything thus gets one copy for each of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
 from fairway.protocol.bounded import BoundedDict
+from fairway.protocol.outgoing.request import SendRequest, SentSegment
+from fairway.protocol.outgoing.request_life import RequestState
+from fairway.protocol.outgoing.request_table import RequestTable
 
 _LONGEST_PAUSE_MS: Final = 3_600_000
 _FIRST_PAUSE: Final = 2
@@ -30,21 +33,14 @@ _LARGEST_ROUND: Final = 20
 """Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.pending_citations`)."""
 
 
-class Round(NamedTuple):
-    """What is sent again now."""
-
-    size: int
-    """Segments at most."""
-    is_answer: bool
-    """Whether it is for participants that were heard lately."""
-
-
 class OverdueRetries:
-    """The time and the size of the next round."""
+    """The schedule of the sends that are `RequestState.OVERDUE`."""
 
-    def __init__(self, interval_ms: int) -> None:
-        """``interval_ms`` is the retry interval."""
-        self._interval_ms = interval_ms
+    def __init__(self, requests: RequestTable, is_under_way: Callable[[str], bool]) -> None:
+        """``is_under_way`` says whether the segment with an SDS id is on its way."""
+        self._requests, self._is_under_way = requests, is_under_way
+        self._interval_ms = requests.interval_ms
+        self._first_pause_ms = min(_FIRST_PAUSE * self._interval_ms, _LONGEST_PAUSE_MS)
         self._pause_ms = 0
         self._next_ms: int | None = None
         """When the next round begins at the falling rate; None while no send is overdue."""
@@ -63,15 +59,9 @@ class OverdueRetries:
         return min(self._next_ms, self._answer_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Note that a send is overdue."""
-        if self._next_ms is None:
-            self._pause_ms = self._first_pause_ms
-            self._next_ms = now_ms + self._pause_ms
-
-    def end(self) -> None:
-        """Note that no send is overdue any more."""
-        self._next_ms = self._answer_ms = None
-        self._size, self._has_progress = 1, False
+        """Note that a send may be overdue."""
+        if self._next_ms is None and self._requests.has_overdue:
+            self._begin_pause(now_ms)
 
     def heard(self, name: str, now_ms: int) -> None:
         """Note that a message of a participant came; it returns if its last one came `_SILENCE_MS` ago."""
@@ -81,42 +71,73 @@ class OverdueRetries:
         if was_silent and self._next_ms is not None:
             self._answer_soon(now_ms)
 
-    def heard_since(self, at_ms: int) -> Iterator[str]:
-        """Yield the participants of which a message came at a time or later, the last one first."""
-        for name, heard_ms in reversed(self._heard_ms.items()):
-            if heard_ms < at_ms:
-                return
-            yield name
-
     def progressed(self, now_ms: int) -> None:
         """Note that a segment of an overdue send was acknowledged."""
         if self._next_ms is not None:
             self._has_progress = True
             self._answer_soon(now_ms)
 
-    def take_due(self, now_ms: int) -> Round | None:
-        """Return the round that begins now, if one does."""
+    def take_due(self, now_ms: int) -> list[SentSegment]:
+        """Return the segments of the round that begins now, if one does."""
+        if self._next_ms is not None and not self._requests.has_overdue:
+            self._next_ms = self._answer_ms = None
+            self._size, self._has_progress = 1, False
         if self._answer_ms is not None and self._answer_ms <= now_ms:
             self._answer_ms = None
             self._size = min(2 * self._size, _LARGEST_ROUND) if self._has_progress else 1
             self._has_progress = False
-            return Round(self._size, is_answer=True)
+            chosen = self._awaiting_participants_heard(now_ms)
+            if chosen:
+                self._begin_pause(now_ms)
+            return chosen
         if self._next_ms is not None and self._next_ms <= now_ms:
             self._size = 1
             self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
             self._next_ms = now_ms + self._pause_ms
-            return Round(1, is_answer=False)
-        return None
+            return self._least_tried(now_ms)
+        return []
 
-    def answered(self, now_ms: int) -> None:
-        """Note that a round for participants that were heard sent something: the pauses begin anew."""
+    def _begin_pause(self, now_ms: int) -> None:
         self._pause_ms = self._first_pause_ms
         self._next_ms = now_ms + self._pause_ms
-
-    @property
-    def _first_pause_ms(self) -> int:
-        return min(_FIRST_PAUSE * self._interval_ms, _LONGEST_PAUSE_MS)
 
     def _answer_soon(self, now_ms: int) -> None:
         soon_ms = now_ms + int(self._interval_ms * _SOON_SHARE)
         self._answer_ms = soon_ms if self._answer_ms is None else min(self._answer_ms, soon_ms)
+
+    def _least_tried(self, now_ms: int) -> list[SentSegment]:
+        """Return one segment of the send that was not tried for longest; of those never tried the newest."""
+        sends = [send for send in reversed(self._requests.failed.values()) if send.state is RequestState.OVERDUE]
+        return self._segments_to_try(min(sends, key=lambda send: send.tried_ms), 1, now_ms)
+
+    def _awaiting_participants_heard(self, now_ms: int) -> list[SentSegment]:
+        """Return segments of sends that await a participant heard lately, the oldest first."""
+        since_ms, tried_before_ms = now_ms - self._interval_ms, now_ms - 2 * self._interval_ms
+        names = [name for name, heard_ms in self._heard_ms.items() if heard_ms >= since_ms]
+        chosen: list[SentSegment] = []
+        for send in self._requests.failed.values():
+            if len(chosen) >= self._size:
+                break
+            if send.state is RequestState.OVERDUE and send.tried_ms < tried_before_ms:
+                holders = send.holders(self._requests.segments_of(send))
+                if any(send.awaits(name, holders) for name in names):
+                    chosen += self._segments_to_try(send, self._size - len(chosen), now_ms)
+        return chosen
+
+    def _segments_to_try(self, send: SendRequest, count: int, now_ms: int) -> list[SentSegment]:
+        """Return at most ``count`` segments that an awaited participant may lack, those tried least often first.
+
+        So a long message does not begin anew each time.
+        """
+        due = [
+            segment
+            for segment in self._requests.segments_of(send)
+            if not segment.is_parity
+            and segment.has_left
+            and not self._is_under_way(segment.sds_id)
+            and self._requests.needs_retry(segment)
+        ]
+        due.sort(key=lambda segment: (segment.attempts, -segment.order))
+        if len(due) <= count:
+            send.tried_ms = now_ms
+        return due[:count]

@@ -24,7 +24,8 @@ class RequestState(Enum):
     OVERDUE = "overdue"
     """Its retries are used up: it failed. It is sent again at a falling rate, and its acknowledgements count."""
     EXPIRED = "expired"
-    """Its deadline has passed: it failed. It is not sent again. Its acknowledgements count."""
+    """It failed: its deadline has passed, or a part of it can never be sent. It is not sent again. Its acknowledgements
+    count."""
     DELIVERED = "delivered"
     """It was acknowledged as asked. Its acknowledgements are remembered, because more may be asked of it."""
     FORGOTTEN = "forgotten"
@@ -38,6 +39,7 @@ class RequestStep(Enum):
     EXHAUSTED = "the retries are used up"
     DEADLINE = "the deadline passes"
     UNSENDABLE = "it can never be sent"
+    UNSENDABLE_PART = "a part can never be sent, and later messages cite another"
     SENT_AGAIN = "sent again with its request id"
     EVICTED = "newer ones need the room"
 
@@ -50,17 +52,20 @@ LIFE: Final[Mapping[RequestState, Mapping[RequestStep, RequestState]]] = {
         _STEP.EXHAUSTED: _STATE.OVERDUE,
         _STEP.DEADLINE: _STATE.EXPIRED,
         _STEP.UNSENDABLE: _STATE.FORGOTTEN,
+        _STEP.UNSENDABLE_PART: _STATE.EXPIRED,
     },
     _STATE.OVERDUE: {
         _STEP.ACKNOWLEDGED: _STATE.DELIVERED,
         _STEP.DEADLINE: _STATE.EXPIRED,
         _STEP.UNSENDABLE: _STATE.FORGOTTEN,
+        _STEP.UNSENDABLE_PART: _STATE.EXPIRED,
         _STEP.SENT_AGAIN: _STATE.OPEN,
         _STEP.EVICTED: _STATE.FORGOTTEN,
     },
     _STATE.EXPIRED: {
         _STEP.ACKNOWLEDGED: _STATE.DELIVERED,
         _STEP.UNSENDABLE: _STATE.FORGOTTEN,
+        _STEP.UNSENDABLE_PART: _STATE.EXPIRED,
         _STEP.SENT_AGAIN: _STATE.OPEN,
         _STEP.EVICTED: _STATE.FORGOTTEN,
     },

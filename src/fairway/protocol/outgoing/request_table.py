@@ -2,14 +2,14 @@
 
 A request is one call of ``send``. `fairway.protocol.outgoing.request_life` has its states, and
 `fairway.protocol.outgoing.request` says when it is delivered. Where a segment is on its way out, the transmission queue
-says (`Sending.is_under_way`).
+says (`TransmissionQueue.is_under_way`).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from fairway.events import (
     RequestSent,
     SendErrorReason,
 )
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
@@ -63,6 +64,8 @@ _SEGMENT_COLUMNS: Final = (
 
 MAX_DELIVERED: Final = 1_000
 """Delivered sends that are remembered, because more may be asked of them."""
+_ACKNOWLEDGED_WITHIN_MS: Final = 330_000
+"""Time for an acknowledgement if nothing is sent again: as long as with the default retries."""
 OVERHEAD_BYTES: Final = 4_096
 """Memory that a segment of a failed send takes beside its content."""
 
@@ -70,7 +73,9 @@ OVERHEAD_BYTES: Final = 4_096
 class RequestTable:
     """All sends of which anything is known."""
 
-    def __init__(self, journal: Journal, max_failed_bytes: int) -> None:
+    def __init__(self, journal: Journal, options: ReliableChannelOptions) -> None:
+        self.interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
+        """Time for an acknowledgement before a segment is sent again."""
         self.open: dict[str, SendRequest] = {}
         self.failed: OrderedDict[str, SendRequest] = OrderedDict()
         """Sends that failed and may still be acknowledged, the earliest failure first."""
@@ -82,7 +87,7 @@ class RequestTable:
         """Segments that are due and wait until fewer others are sent again, by SDS id; the one held longest first."""
         self.failed_bytes = 0
         """What the failed sends take (``max_overdue_bytes``)."""
-        self._max_failed_bytes = max_failed_bytes
+        self._max_failed_bytes = options.advanced.max_overdue_bytes
         self._overdue_count = 0
         self._journal = journal
         self._retries: list[tuple[int, int, str]] = []
@@ -172,7 +177,7 @@ class RequestTable:
     def plan_retry(self, segment: SentSegment, retry_at: int | None) -> None:
         """Set when a segment is sent again.
 
-        A segment of a failed send has no such time once it left: `least_tried` and `awaiting` choose it.
+        A segment of a failed send has no such time once it left (`fairway.protocol.outgoing.overdue`).
         """
         self.held.pop(segment.sds_id, None)
         if segment.has_left and not self.of(segment).is_open:
@@ -188,8 +193,13 @@ class RequestTable:
         self.held[segment.sds_id] = segment
         self._touch(segment)
 
-    def plan_anew(self, latest_ms: int, now_ms: int) -> None:
-        """Plan no retry later than ``latest_ms``, and let no send begin later than now."""
+    def next_retry_of(self, segment: SentSegment, now_ms: int) -> int:
+        """Return when a segment is sent again if it leaves now and nobody acknowledges it."""
+        return now_ms + self.interval_ms * (2 if self.waits_longer(segment) else 1)
+
+    def plan_anew(self, now_ms: int) -> None:
+        """Plan no retry later than if it were planned now, and let no send begin later than now."""
+        latest_ms = now_ms + 2 * self.interval_ms
         for segment in self.segments.values():
             if segment.retry_at is not None and segment.retry_at > latest_ms:
                 self.plan_retry(segment, latest_ms)
@@ -324,50 +334,6 @@ class RequestTable:
         """Whether a send is overdue."""
         return bool(self._overdue_count)
 
-    def least_tried(self, is_under_way: Callable[[str], bool], now_ms: int) -> list[SentSegment]:
-        """Return one segment of the overdue send that was not tried for longest; of those never tried the newest."""
-        overdue = [request for request in reversed(self.failed.values()) if request.state is RequestState.OVERDUE]
-        return self._segments_to_try(min(overdue, key=lambda request: request.tried_ms), 1, is_under_way, now_ms)
-
-    def awaiting(
-        self,
-        names: Collection[str],
-        count: int,
-        tried_before_ms: int,
-        is_under_way: Callable[[str], bool],
-        now_ms: int,
-    ) -> list[SentSegment]:
-        """Return at most ``count`` segments of overdue sends that await one of these participants, the oldest first.
-
-        A send that was tried since ``tried_before_ms`` is passed over.
-        """
-        chosen: list[SentSegment] = []
-        for request in self.failed.values():
-            if len(chosen) >= count:
-                break
-            is_due = request.state is RequestState.OVERDUE and request.tried_ms < tried_before_ms
-            if is_due and any(map(self._awaits(request), names)):
-                chosen += self._segments_to_try(request, count - len(chosen), is_under_way, now_ms)
-        return chosen
-
-    def _segments_to_try(
-        self, request: SendRequest, count: int, is_under_way: Callable[[str], bool], now_ms: int
-    ) -> list[SentSegment]:
-        """Return at most ``count`` segments of an overdue send that an awaited participant may lack."""
-        due = [
-            segment
-            for segment in self.segments_of(request)
-            if not segment.is_parity
-            and segment.has_left
-            and not is_under_way(segment.sds_id)
-            and self.needs_retry(segment)
-        ]
-        # Those tried least often first, so that a long message does not begin anew each time.
-        due.sort(key=lambda segment: (segment.attempts, -segment.order))
-        if len(due) <= count:
-            request.tried_ms = now_ms
-        return due[:count]
-
     def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str, refusal: str) -> tuple[Event, ...]:
         """Return what to tell when a segment can never be sent, which ends its send."""
         request = self.of(segment)
@@ -454,11 +420,6 @@ class RequestTable:
     def _watch_deadline(self, request: SendRequest) -> None:
         if request.expires_ms is not None:
             heapq.heappush(self._deadlines, (request.expires_ms, request.request_id))
-
-    def _awaits(self, request: SendRequest) -> Callable[[str], bool]:
-        """Return what says whether it matters to a send that a participant gets the message."""
-        holders = request.holders(self.segments_of(request))
-        return lambda name: request.awaits(name, holders)
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)

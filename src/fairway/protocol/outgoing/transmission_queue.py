@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
-from fairway.events import SendErrorReason
+from fairway.events import OrderKey, SendErrorReason
 from fairway.protocol.effects import Prove, Publish, Purpose
 from fairway.protocol.journal import Row
 from fairway.protocol.ratelimit import (
@@ -51,17 +51,29 @@ _PRIORITY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transmission:
-    """An encrypted SDS message on its way out."""
+    """An SDS message on its way out."""
 
     purpose: Purpose
     sds_id: str
     payload: bytes
+    """The encoded SDS message; encrypted in the queue."""
+    is_new: bool = False
+    """Whether it is a segment that passes the encryption for the first time."""
+    order_key: OrderKey | None = None
+    """Place in the channel of the send that it begins; None: it begins none now."""
+    sequence: int | None = None
+    """Place among what has the same priority; None: after all that waits."""
+    yields: bool = False
+    """Whether it leaves like a retry, after other content, because the node refused it again and again."""
     ephemeral: tuple[str, str] | None = None
     """Request id and message id of an ephemeral message, which nothing else remembers."""
     admitted_ms: int = 0
     """When the rate limit counted an ephemeral message."""
-    sequence: int | None = None
-    """Place among what has the same priority; None: after all that waits."""
+
+    @property
+    def carries_segment(self) -> bool:
+        """Whether it is an own segment, and no answer to a repair request."""
+        return self.purpose in (Purpose.CONTENT, Purpose.RETRY)
 
 
 class InFlight(NamedTuple):
@@ -72,21 +84,6 @@ class InFlight(NamedTuple):
     mark: int
     """What the pace wants back with the answer."""
     since_ms: int
-
-    @property
-    def purpose(self) -> Purpose:
-        """Why it was sent."""
-        return self.transmission.purpose
-
-    @property
-    def sds_id(self) -> str:
-        """SDS id of the message."""
-        return self.transmission.sds_id
-
-    @property
-    def ephemeral(self) -> tuple[str, str] | None:
-        """Request id and message id of an ephemeral message."""
-        return self.transmission.ephemeral
 
 
 class Stamped(NamedTuple):
@@ -127,6 +124,8 @@ class TransmissionQueue:
         self.pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
+        self.encrypting: dict[str, bool] = {}
+        """Own segments between SDS and the queue, by SDS id; whether each is there for the first time."""
         self._content_topic = shared.content_topic
         self._max_bytes = options.advanced.max_wire_message_bytes
         self._meta = options.profile.marker
@@ -146,9 +145,19 @@ class TransmissionQueue:
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
     def enqueue(self, transmission: Transmission) -> None:
-        """Let a transmission wait for its turn."""
-        priority = _PRIORITY[transmission.purpose]
+        """Let a transmission, which is encrypted, wait for its turn."""
+        if transmission.carries_segment:
+            self.encrypting.pop(transmission.sds_id, None)
+        priority = Priority.RETRY if transmission.yields else _PRIORITY[transmission.purpose]
         self.limiter.enqueue(transmission, priority, _key_of(transmission), transmission.sequence)
+
+    def is_under_way(self, sds_id: str) -> bool:
+        """Return whether a segment is between SDS and the node's answer, for the first time or again."""
+        return sds_id in self.encrypting or self.is_queued(sds_id) or self.is_handed_out(sds_id)
+
+    def repair_is_under_way(self, sds_id: str) -> bool:
+        """Return whether an answer to a repair request waits for its turn or for the node's answer."""
+        return self.is_queued(sds_id, repair=True) or self.is_handed_out(sds_id, repair=True)
 
     def is_queued(self, sds_id: str, *, repair: bool = False) -> bool:
         """Return whether a message waits for its turn; ``repair``: as the answer to a repair request."""
@@ -160,12 +169,12 @@ class TransmissionQueue:
 
     @property
     def active_retries(self) -> int:
-        """How many retransmissions wait for their turn or for the node's answer."""
-        return self.limiter.queued(Priority.RETRY) + self._retries_handed_out
+        """How many retransmissions are under way."""
+        return len(self.encrypting) + self.limiter.queued(Priority.RETRY) + self._retries_handed_out
 
-    def discard(self, sds_id: str) -> None:
-        """Drop what waits to carry a message; answers to repair requests for it stay."""
-        self.limiter.discard((sds_id, False))
+    def discard(self, sds_id: str) -> bool:
+        """Drop what waits to carry a message, and return whether anything did; an answer to a repair request stays."""
+        return self.limiter.discard((sds_id, False))
 
     def is_too_large(self, encrypted: bytes) -> bool:
         """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""

@@ -70,7 +70,7 @@ _CLAIM_MS: Final = 1_000
 class Upstream(NamedTuple):
     """Content that waits above the queue."""
 
-    count: int = 0
+    waiting: int = 0
     """How many segments will count against the limit."""
     is_ready: bool = False
     """Whether the next one may leave once the limit lets it."""
@@ -182,7 +182,7 @@ class RateLimitManager(Generic[T]):
         """Let the other channels of the node know what of this one waits for what they share."""
         at_ms = self.next_send_at(now_ms)
         upstream = self._upstream()
-        waiting = len(self._queue) + (upstream.count if upstream.is_ready else 0)
+        waiting = len(self._queue) + (upstream.waiting if upstream.is_ready else 0)
         self._member.claim(waiting if at_ms is not None else 0, (at_ms or 0) + _CLAIM_MS)
 
     def claim_nothing(self) -> None:
@@ -206,7 +206,7 @@ class RateLimitManager(Generic[T]):
         RELIABLE-CHANNEL-API, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
         Content that waits counts as sent, so that ephemeral messages do not use what content needs.
         """
-        waiting = self._queue.count(Priority.CONTENT) + self._upstream().count
+        waiting = self._queue.count(Priority.CONTENT) + self._upstream().waiting
         verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
         if verdict is Verdict.OPEN and self._shared_from(now_ms) > now_ms:
             # The node takes nothing more now, or other channels are first.
@@ -246,7 +246,7 @@ class RateLimitManager(Generic[T]):
         "SHOULD be surfaced through events").
         """
         queued = sum(self._queue.count(other) for other in CLASSES if other <= priority)
-        ahead = queued + self._upstream().count - behind
+        ahead = queued + self._upstream().waiting - behind
         expected = self._quota.expected_at(_SHARE[priority], ahead, now_ms)
         if expected is None or self.pace.per_second is None:
             return expected

@@ -1,0 +1,50 @@
+"""The sync messages of one channel; at most one of them waits (RELIABLE-CHANNEL-API, "Synchronization messages")."""
+
+from __future__ import annotations
+
+from fairway.protocol.effects import Purpose
+from fairway.protocol.outgoing.transmission_queue import Transmission, TransmissionQueue
+from fairway.protocol.ratelimit import Priority
+from fairway.protocol.sds.channel import MessageChannel
+from fairway.wire.sds import SdsMessage
+
+
+class SyncMessages:
+    """Composes sync messages, and takes back what one of them said if it never left."""
+
+    def __init__(self, sds: MessageChannel, outbound: TransmissionQueue) -> None:
+        self._sds, self._outbound = sds, outbound
+        self._unsent: SdsMessage | None = None
+        """The newest one, until the node took it."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a sync message waits for the rate limit or the pace."""
+        return self._outbound.limiter.queued(Priority.SYNC) > 0
+
+    def compose(self, now_ms: int) -> Transmission | None:
+        """Return a sync message in place of the one that waits; None if there is nothing to say."""
+        self.discard(now_ms)
+        message = self._sds.send_sync(now_ms)
+        if message is None:
+            return None
+        self._unsent = message
+        encoded = self._sds.profile.codec.encode(message)
+        return Transmission(purpose=Purpose.SYNC, sds_id=message.message_id, payload=encoded)
+
+    def discard(self, now_ms: int) -> None:
+        """Drop the sync message that waits, if one does."""
+        if self.waits and self._unsent is not None:
+            self._outbound.discard(self._unsent.message_id)
+            self.lost(now_ms)
+
+    def lost(self, now_ms: int) -> None:
+        """Note that the newest one never left: what it asked for is due again."""
+        if self._unsent is not None:
+            self._sds.take_back(self._unsent, now_ms)
+            self._unsent = None
+
+    def taken(self, sds_id: str) -> None:
+        """Note that the node took a message."""
+        if self._unsent is not None and self._unsent.message_id == sds_id:
+            self._unsent = None
