@@ -80,7 +80,7 @@ def _batches(shape: _Shape, count: int) -> list[Any]:
     """Return Arrow batches of a generated archive."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from fairway.pipeline.generator import GeneratorPlan, rows_mapper  # noqa: PLC0415
+    from fairway.testing.archives import GeneratorPlan, rows_mapper  # noqa: PLC0415
 
     # An entry has an id of 64 bytes, a hint of 32, and the id of its sender.
     rows = min(shape.batch_rows, _BATCH_BYTES // (500 + 110 * shape.history))

@@ -1,7 +1,7 @@
 """The pipeline on Spark, stage by stage, beside one plain Python process.
 
 ``python -m benchmarks.pipeline_scale`` measures 100,000 messages of about 500 bytes; ``--help`` has other sizes, shapes
-and sides. The archives are generated (`fairway.pipeline.generator`) as Parquet. Each side runs in a process of its own.
+and sides. The archives are generated (`fairway.testing.archives`) as Parquet. Each side runs in a process of its own.
 CPU-seconds and memory include its child processes. Both sides must make tables with equal numbers of rows.
 """
 
@@ -23,8 +23,8 @@ import pyarrow.dataset as ds
 from benchmarks.pipeline_sides import SIDES, Stopwatch, generate_archive
 from benchmarks.process_tree import ProcessTree, Usage
 
-from fairway.pipeline.generator import GeneratorPlan
-from fairway.pipeline.generator.plan import layout_of
+from fairway.testing.archives import GeneratorPlan
+from fairway.testing.archives.plan import layout_of
 
 _CHECKOUT = Path(__file__).parents[1]
 _MESSAGES = 100_000

@@ -24,9 +24,9 @@ from benchmarks.process_tree import ProcessTree
 from pyspark.sql import SparkSession
 
 from fairway.pipeline import machine
-from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import run
 from fairway.pipeline.session import create_session, embedded_settings
+from fairway.testing.archives import GeneratorPlan, rows_mapper
 
 _ROW_GROUP = 20_000
 _EXECUTORS = 2

@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from fairway.pipeline.generator import GeneratorPlan, write_generated, written_sources
-from fairway.pipeline.generator.check import CHECKED_TABLES, differences
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.session import create_session
+from fairway.testing.archives import GeneratorPlan, write_generated, written_sources
+from fairway.testing.archives.check import CHECKED_TABLES, differences
 
 _MESSAGES_PER_CHANNEL = 1_000
 _RATE_LIMIT = 600

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline import stages
-from fairway.pipeline.generator import GeneratorPlan, write_generated, written_sources
 from fairway.pipeline.session import create_session
 from fairway.pipeline.sources import open_source
+from fairway.testing.archives import GeneratorPlan, write_generated, written_sources
 
 
 def opened(spark: SparkSession, source: str) -> DataFrame:

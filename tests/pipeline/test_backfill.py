@@ -21,15 +21,15 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fairway.archives.backfill import BackfillOptions, backfill
+from fairway.archives.backfill.backfilling import EvenPace
+from fairway.archives.backfill.hash_set import HashSet
+from fairway.archives.backfill.node_target import NodeTarget
+from fairway.archives.backfill.target import Offered
 from fairway.cli import app
 from fairway.errors import ConfigurationError, NetworkError, NodeUnavailableError, StorageError
 from fairway.nodes.local import NetworkFaults, process_network
 from fairway.nodes.node import RoutedMessage
-from fairway.pipeline.backfill import BackfillOptions, backfill
-from fairway.pipeline.backfill.even_pace import EvenPace
-from fairway.pipeline.backfill.hash_set import HashSet
-from fairway.pipeline.backfill.node_target import NodeTarget
-from fairway.pipeline.backfill.target import Offered
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.storage.nwaku_archive import NwakuArchive

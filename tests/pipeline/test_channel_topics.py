@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from fairway.archives.restore import restore
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.options import Profile
 from fairway.pipeline.channel_topics import channel_topics_of, topic_of
 from fairway.pipeline.report.as_json import report_json
-from fairway.pipeline.restore import restore
 from fairway.pipeline.run import RunOptions, RunTables, run
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.topics import CLAIMS, CountedTopics, several_topics, sum_of

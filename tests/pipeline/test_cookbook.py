@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.pipeline.generator import truth
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.testing.archives import truth
 from fairway.wire.waku_message import WakuMessage
 
 pytestmark = pytest.mark.spark

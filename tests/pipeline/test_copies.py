@@ -19,7 +19,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import gathered, notes_of
-from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import RunTables, copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
@@ -29,6 +28,7 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.files import TableFiles
+from fairway.testing.archives import GeneratorPlan, rows_mapper
 from fairway.wire.segment import MAX_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from fairway.archives.backfill import BackfillOptions, backfill
 from fairway.errors import ConfigurationError
-from fairway.pipeline.backfill import BackfillOptions, backfill
 from fairway.pipeline.report import report_of
 from fairway.pipeline.run import RunTables, run
 from fairway.storage.nwaku_archive import NwakuArchive

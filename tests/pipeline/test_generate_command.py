@@ -20,10 +20,10 @@ pytest.importorskip("pyspark")
 from fairway.cli import pipeline
 from fairway.errors import ConfigurationError, PipelineError
 from fairway.pipeline import session
-from fairway.pipeline.generator import WRITTEN, GeneratorPlan, write_generated, written_sources
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.sources import open_source
+from fairway.testing.archives import WRITTEN, GeneratorPlan, write_generated, written_sources
 from patience import PATIENCE_S
 
 SMALL = GeneratorPlan(messages=300, channels=3)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from fairway.errors import ConfigurationError, DecodeError, SegmentError
 from fairway.options import Profile
-from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
-from fairway.pipeline.generator.plan import UNITS_PER_BLOCK, layout_of
+from fairway.testing.archives import GeneratorPlan, facts_mapper, rows_mapper
+from fairway.testing.archives.plan import UNITS_PER_BLOCK, layout_of
 from fairway.wire.sds import Kind
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
-from fairway.pipeline.generator import GeneratorPlan, generate, truth, write_generated, written_sources
-from fairway.pipeline.generator.check import CHECKED_TABLES, Difference, differences
-from fairway.pipeline.generator.figures import FIGURES, told
 from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import TABLES
+from fairway.testing.archives import GeneratorPlan, generate, truth, write_generated, written_sources
+from fairway.testing.archives.check import CHECKED_TABLES, Difference, differences
+from fairway.testing.archives.figures import FIGURES, told
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 

@@ -15,17 +15,16 @@ pytest.importorskip("pyspark")
 
 from typer.testing import CliRunner
 
+from fairway.archives.export import export
+from fairway.archives.restore import restore
 from fairway.cli import app
 from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
-from fairway.pipeline.export import export
-from fairway.pipeline.generator import check_new
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.jobs import run as run_job
 from fairway.pipeline.jobs import send as send_job
 from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.location import Location, local_path, uri_of, without_secrets
 from fairway.pipeline.report.html import write_html_report
-from fairway.pipeline.restore import restore
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
@@ -33,6 +32,7 @@ from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.sinks.receipts import read_receipts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
+from fairway.testing.archives import check_new
 from grown_runs import empty_run
 from patience import PATIENCE_S
 

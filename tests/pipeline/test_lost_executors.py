@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 import pyspark
 
-from fairway.pipeline.backfill import BackfillOptions, backfill
+from fairway.archives.backfill import BackfillOptions, backfill
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.tables import TABLES

@@ -22,8 +22,8 @@ from matplotlib.image import imread
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell
 
-from fairway.pipeline.generator import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.storage.nwaku_archive import NwakuArchive
+from fairway.testing.archives import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S
 

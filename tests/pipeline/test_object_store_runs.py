@@ -18,13 +18,13 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
+from fairway.archives.export import export
+from fairway.archives.restore import restore
 from fairway.errors import ConfigurationError, PipelineError, StorageError
 from fairway.options import SegmentationConfig
-from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.location import Location
 from fairway.pipeline.report.findings import report_of
-from fairway.pipeline.restore import restore
 from fairway.pipeline.run import run
 from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions

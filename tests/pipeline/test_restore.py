@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 
 from typer.testing import CliRunner
 
+from fairway.archives.restore import restore
 from fairway.channel.creation import create_reliable_channel
 from fairway.cli.pipeline import app
 from fairway.errors import ConfigurationError
@@ -25,7 +26,6 @@ from fairway.events import MessageReceived
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.restore import restore
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.encryption import AesGcm
 from fairway.storage.nwaku_archive import NwakuArchive

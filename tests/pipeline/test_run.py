@@ -23,10 +23,10 @@ import pandas as pd
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from fairway.archives.export import export
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
-from fairway.pipeline.export import export
 from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.findings import bandwidth_of, report_of

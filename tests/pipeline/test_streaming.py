@@ -28,13 +28,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from fairway.archives.export import export
+from fairway.archives.restore import restore
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.options import Profile, SegmentationConfig
-from fairway.pipeline.export import export
 from fairway.pipeline.jobs.stream import main as job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.findings import report_of
-from fairway.pipeline.restore import restore
 from fairway.pipeline.run import run
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables

@@ -14,9 +14,9 @@ pytest.importorskip("fairway_rln")
 import pyarrow as pa
 from typer.testing import CliRunner
 
+from fairway.archives.violations import violations
 from fairway.cli import app
 from fairway.pipeline.run import RunTables
-from fairway.pipeline.violations import violations
 from fairway.rln.field import element
 from fairway.rln.identity import Identity
 from fairway.rln.membership_file import MembershipFile

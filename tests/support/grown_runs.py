@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from fairway.errors import DecodeError
 from fairway.options import Profile
-from fairway.pipeline.generator import GeneratorPlan, rows_mapper
 from fairway.pipeline.run import RunOptions, RunTables
 from fairway.pipeline.run.folder import RunFolder, TableResult
 from fairway.pipeline.run.growth.growing import grow
@@ -29,6 +28,7 @@ from fairway.pipeline.tables import TABLES
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import element
 from fairway.rln.proof import SignalProof
+from fairway.testing.archives import GeneratorPlan, rows_mapper
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 PLAN = GeneratorPlan(

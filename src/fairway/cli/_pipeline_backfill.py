@@ -15,7 +15,7 @@ from fairway.units import counted
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from fairway.pipeline.backfill import BackfillProgress, BackfillSummary
+    from fairway.archives.backfill import BackfillProgress, BackfillSummary
 
 
 def command(
@@ -72,7 +72,7 @@ def command(
     Example: [bold]fairway pipeline backfill --from sqlite:one.db --to sqlite:two.db --since 2026-01-31T10:55:00Z[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.backfill import BackfillOptions, backfill  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.archives.backfill import BackfillOptions, backfill  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
     options = BackfillOptions(
         selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),

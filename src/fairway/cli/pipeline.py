@@ -29,7 +29,7 @@ from fairway.units import HOUR_MS, counted
 from fairway.visible import visible
 
 if TYPE_CHECKING:
-    from fairway.pipeline.restore import Restored
+    from fairway.archives.restore import Restored
 
 _DEFAULT_CHANNEL_BYTES: Final = 536_870_912
 _SHOWN_LEFT_OUT: Final = 20
@@ -194,7 +194,7 @@ def export_messages(
     Example: [bold]fairway pipeline export run --to messages --channel team[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.export import export  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.archives.export import export  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     done = export(RunTables(folder), to, channel_id=channel, format=form)
     if machine:
@@ -221,8 +221,8 @@ def violations(
     Example: [bold]fairway pipeline violations run --group ours.json[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.archives.violations import violations as violations_in  # noqa: PLC0415 - the same
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.violations import violations as violations_in  # noqa: PLC0415 - the same
     from fairway.rln.membership_file import MembershipFile  # noqa: PLC0415 - needs the [rln] extra
 
     known = None if group is None else MembershipFile(group)
@@ -276,9 +276,9 @@ def restore(
     Example: [bold]fairway pipeline restore run --channel team --sender alice --store alice.db[/bold]
     """
     with needing("spark", "the pipeline"):
+        from fairway.archives.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.channel_topics import channel_topics_of, topic_of  # noqa: PLC0415 - the same
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
-        from fairway.pipeline.restore import restore as restore_store  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.run.reading import RunTables  # noqa: PLC0415 - needs the [spark] extra
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     done = restore_store(
@@ -348,15 +348,15 @@ def generate(
 ) -> None:
     """Make an archive of any size for tests, with losses, copies and damage, and a record of the truth beside it.
 
-    Prints the command that runs the pipeline over it. `fairway.pipeline.generator` has more options.
+    Prints the command that runs the pipeline over it. `fairway.testing.archives` has more options.
 
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.generator import check_new, write_generated, written_sources  # noqa: PLC0415 - the same
-        from fairway.pipeline.generator.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.location import without_secrets  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
+        from fairway.testing.archives import check_new, write_generated, written_sources  # noqa: PLC0415 - the same
+        from fairway.testing.archives.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
     plan = GeneratorPlan(
         messages=messages,
         seed=seed,

@@ -1,20 +1,16 @@
 """The Spark shell: the same protocol over whole archives.
 
-Four functions do all the work. Each of them, started again after a crash, continues. The first three write tables into
-a folder:
+Three functions do all the work. Each writes tables into a folder, and continues if it is started again after a crash:
 
-- `fairway.pipeline.run.run`: archives through all stages; `report` shows the result, `export` writes the messages to
-  files, `restore` makes the store of a live channel
+- `fairway.pipeline.run.run`: archives through all stages; `report` shows the result, `fairway.archives` exports it
 - `fairway.pipeline.streaming.stream`: the same, following archives as they grow
 - `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit to a node
-- `fairway.pipeline.backfill.backfill`: what one archive has and another lacks
 
 The parts, each of use alone in any Spark session:
 
 - `sources` and `sinks`: read messages from archives and send them to nodes; the format ``waku``
 - `stages`: functions from DataFrame to DataFrame; `tables` describes the tables that they return
 - `session`: starts a Spark session, with the Java (`java`) and the memory (`machine`) of this machine
-- `generator`: archives of any size for tests, with the tables that a run over them must have
 - `jobs`: programs for ``spark-submit``
 
 `register` makes ``spark.read.format("waku")`` and its three siblings known. Without the ``spark`` extra, importing any

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from fairway.pipeline.exported_files import FileJoiner, file_name
+from fairway.archives.export import FileJoiner, file_name
 from fairway.wire.file_message import FileManifest, FilePart, WholeFile, encode_file_message
 
 CONTENT = random.Random(3).randbytes(2_500)
@@ -118,7 +118,7 @@ def test_names_that_a_storage_could_take_amiss_are_replaced(name, exported):
 @pytest.mark.full
 @pytest.mark.spark
 def test_an_export_has_files_under_their_names_and_texts_under_their_ids(spark, log, write_archive, tmp_path):
-    from fairway.pipeline.export import export
+    from fairway.archives.export import export
     from fairway.pipeline.run import RunTables, run
 
     team = log("team")

@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.exchange import BLOBS, BatchMapper, note, notes_of
-from fairway.pipeline.generator.block import store_name
-from fairway.pipeline.generator.plan import GeneratorPlan
-from fairway.pipeline.generator.tables import facts_mapper, rows_mapper, task_count, task_numbers
 from fairway.pipeline.location import Location, has_folders, uri_within, without_secrets
 from fairway.pipeline.run.failures import failure_said
+from fairway.testing.archives.block import store_name
+from fairway.testing.archives.plan import GeneratorPlan
+from fairway.testing.archives.tables import facts_mapper, rows_mapper, task_count, task_numbers
 
 _FOLDER: Final = "the folder of an archive"
 _MESSAGES: Final = "waku_messages"

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
+from fairway.archives.backfill.hash_set import HashSet
+from fairway.archives.backfill.target import Offered, Settled, Target, TargetOptions
+from fairway.archives.backfill.targets import is_same_place, open_target
 from fairway.errors import ConfigurationError
 from fairway.nodes.node import RoutedMessage
-from fairway.pipeline.backfill.even_pace import EvenPace
-from fairway.pipeline.backfill.hash_set import HashSet
-from fairway.pipeline.backfill.target import Offered, Settled, Target, TargetOptions
-from fairway.pipeline.backfill.targets import is_same_place, open_target
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
@@ -30,6 +29,8 @@ from fairway.wire.waku_message import WakuMessage
 
 DEFAULT_EPOCH_MS: Final = 600_000
 """The epoch of RLN memberships on The Waku Network (RELAY-RLN)."""
+_LONGEST_STEP_S: Final = 0.5
+"""Longest sleep between two reports of progress."""
 _ASKED_AT_ONCE: Final = 100
 """Messages about which the target is asked at a time: a page of a store query."""
 _LABELLED: Final = re.compile(r"[^=:/?#\s]+=(?P<address>.+)", re.DOTALL)
@@ -137,7 +138,7 @@ def backfill(
     """Write into ``target`` what ``source`` has and it lacks, and return what was done.
 
     ``source`` is a source of a run (`fairway.pipeline.sources.open_source`), ``target`` an archive or a node
-    (`fairway.pipeline.backfill.targets`); both may have a name in front, ``a=sqlite:one.db``. Raises
+    (`fairway.archives.backfill.targets`); both may have a name in front, ``a=sqlite:one.db``. Raises
     `ConfigurationError` for what cannot be a source or target, and the errors of opening, reading and writing them.
     Started again it goes on.
     """
@@ -327,3 +328,38 @@ def _address(target: str) -> str:
     if not address:
         raise ConfigurationError("the target is empty; examples are sqlite:store.sqlite3 and http://127.0.0.1:8645")
     return address if _SCHEME.match(address) else f"sqlite:{address}"
+
+
+@dataclass(slots=True)
+class EvenPace:
+    """Spaces messages evenly, so that no epoch has more of them than the rate limit, wherever the epoch begins.
+
+    The first message waits, too: nobody knows where a node's epoch begins, or what an earlier process sent.
+    """
+
+    interval_s: float = 0.0
+    """Time between two messages; 0: no limit."""
+    now_s: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _free_s: float | None = field(default=None, init=False)
+    """When the next message may go; None before the first."""
+
+    @classmethod
+    def of(cls, rate_limit: int | None, epoch_ms: int) -> EvenPace:
+        """Return the pace of ``rate_limit`` messages in ``epoch_ms``; None is no limit."""
+        if rate_limit is not None and rate_limit < 1:
+            raise ConfigurationError(f"a rate limit is at least 1 message in an epoch, not {rate_limit}")
+        if epoch_ms < 1:
+            raise ConfigurationError(f"an epoch has at least 1 ms, not {epoch_ms}")
+        return cls(0.0 if rate_limit is None else epoch_ms / 1_000 / rate_limit)
+
+    def wait(self, messages: int, waiting: Callable[[], None] = lambda: None) -> None:
+        """Wait for the turn of some messages that go together; calls ``waiting`` now and then meanwhile."""
+        if not self.interval_s:
+            return
+        if self._free_s is None:
+            self._free_s = self.now_s() + self.interval_s * messages
+        while (left_s := self._free_s - self.now_s()) > 0:
+            waiting()
+            self.sleep(min(left_s, _LONGEST_STEP_S))
+        self._free_s = max(self.now_s(), self._free_s) + self.interval_s * messages

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from fairway.archives.backfill.archive_targets import PostgresTarget, SqliteTarget
+from fairway.archives.backfill.node_target import NodeTarget
+from fairway.archives.backfill.parquet_target import ParquetTarget
+from fairway.archives.backfill.target import Target, TargetOptions
 from fairway.errors import ConfigurationError
-from fairway.pipeline.backfill.archive_targets import PostgresTarget, SqliteTarget
-from fairway.pipeline.backfill.node_target import NodeTarget
-from fairway.pipeline.backfill.parquet_target import ParquetTarget
-from fairway.pipeline.backfill.target import Target, TargetOptions
 from fairway.pipeline.location import is_on_this_machine, local_path, without_secrets
 from fairway.storage.nwaku_archive import file_at
 

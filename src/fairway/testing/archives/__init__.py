@@ -11,15 +11,15 @@ compares.
 
 from __future__ import annotations
 
-from fairway.pipeline.generator.plan import GeneratorPlan
-from fairway.pipeline.generator.tables import (
+from fairway.testing.archives.plan import GeneratorPlan
+from fairway.testing.archives.tables import (
     FACTS,
     facts_mapper,
     generate,
     rows_mapper,
     truth,
 )
-from fairway.pipeline.generator.writing import WRITTEN, check_new, write_generated, written_sources
+from fairway.testing.archives.writing import WRITTEN, check_new, write_generated, written_sources
 
 __all__ = [
     "FACTS",

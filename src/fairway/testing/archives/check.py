@@ -2,7 +2,7 @@
 
 Only counts are collected, so that it serves archives of any size. The rows of a table count plus one, the expected rows
 minus one; a row whose sum is not 0 is a difference. Some tables are compared with the facts themselves; the expected
-tables of figures are computed from the facts (`fairway.pipeline.generator.figures`).
+tables of figures are computed from the facts (`fairway.testing.archives.figures`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import RateLimitConfig
-from fairway.pipeline.generator.figures import FIGURES
-from fairway.pipeline.generator.figures import told as figures_told
+from fairway.testing.archives.figures import FIGURES
+from fairway.testing.archives.figures import told as figures_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def differences(
     epoch_ms: int = RateLimitConfig().epoch_ms,
     rate_limit: int | None = None,
 ) -> list[Difference]:
-    """Return how the tables of a run differ from the facts (`fairway.pipeline.generator.truth`); nothing if not.
+    """Return how the tables of a run differ from the facts (`fairway.testing.archives.truth`); nothing if not.
 
     ``table`` gives the table of a name, ``names`` says which are looked at, in the order of `CHECKED_TABLES` whatever
     theirs; ``epoch_ms`` and ``rate_limit`` are those that the run had. Starts a job or two for each table.

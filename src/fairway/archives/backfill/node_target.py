@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from fairway.archives.backfill.target import Offered, Settled, Target
 from fairway.errors import NetworkError, NodeUnavailableError, StoreQueryError
 from fairway.nodes.connecting import connect
 from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.node import NodeQuota, StoreQuery, WakuNode
-from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.storage.postgres_session import place_without_credentials
 
 READY_S: Final = 30.0

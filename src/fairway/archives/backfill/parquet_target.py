@@ -20,9 +20,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileType
 
+from fairway.archives.backfill.hash_set import HashSet
+from fairway.archives.backfill.target import Offered, Settled, Target
 from fairway.errors import ConfigurationError, StoreLockedError
-from fairway.pipeline.backfill.hash_set import HashSet
-from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import Location, without_secrets
 from fairway.pipeline.schema import arrow_schema

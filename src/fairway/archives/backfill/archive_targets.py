@@ -10,8 +10,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from fairway.archives.backfill.target import Offered, Settled, Target
 from fairway.errors import ConfigurationError, StorageError
-from fairway.pipeline.backfill.target import Offered, Settled, Target
 from fairway.pipeline.sources.waku_messages import arrow_batch
 from fairway.pipeline.stages.message_hashes import Fit, fits_of
 from fairway.storage.archive import ArchivedMessage

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from fairway.pipeline.generator.plan import LARGEST_FILE_SEGMENTS, MAX_UNIT_MESSAGES, GeneratorPlan
 from fairway.protocol.sds.message_id import SYNC_PREFIX, make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.testing.archives.plan import LARGEST_FILE_SEGMENTS, MAX_UNIT_MESSAGES, GeneratorPlan
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment

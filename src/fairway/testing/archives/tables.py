@@ -18,11 +18,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.exchange import BatchMapper
-from fairway.pipeline.generator.block import GeneratedRow, MadeBlock, make_block
-from fairway.pipeline.generator.plan import GeneratorPlan, layout_of
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
+from fairway.testing.archives.block import GeneratedRow, MadeBlock, make_block
+from fairway.testing.archives.plan import GeneratorPlan, layout_of
 
 FACTS: Final = (
     "fact string, channel_id string, message_id string, sender_id string, lamport bigint, timestamp timestamp,"

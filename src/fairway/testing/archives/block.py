@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from fairway.options import IdRule
-from fairway.pipeline.generator.plan import MAX_UNIT_MESSAGES, Block, GeneratorPlan, layout_of
-from fairway.pipeline.generator.units import (
+from fairway.testing.archives.plan import MAX_UNIT_MESSAGES, Block, GeneratorPlan, layout_of
+from fairway.testing.archives.units import (
     CONTENT,
     DAMAGES,
     EPHEMERAL,
@@ -102,7 +102,7 @@ class MadeBlock:
                 )
 
     def facts(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of the table of facts for the block (`fairway.pipeline.generator.FACTS`)."""
+        """Yield the rows of the table of facts for the block (`fairway.testing.archives.FACTS`)."""
         yield from self._carrier_facts()
         # An id that depends on the sender's clock does not follow from what the stores have.
         is_rebuildable = self.maker.id_rule is not IdRule.KECCAK_TIMESTAMP
