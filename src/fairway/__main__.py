@@ -1,4 +1,7 @@
-"""The command ``fairway``, also ``python -m fairway``. Without the extra ``cli`` it says what to install."""
+"""The command ``fairway``, also ``python -m fairway``. Without the extra ``cli`` it says what to install.
+
+``spark-submit`` takes this file as its program: ``spark-submit .../fairway/__main__.py pipeline run ...``.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 from fairway.cli import app
 from fairway.errors import ConfigurationError, FairwayError
 from fairway.pipeline import run
-from fairway.pipeline.jobs import run as run_job
-from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.run.folder import TableResult
 from fairway.pipeline.run.progress import RunProgress
 from fairway.pipeline.run.summary import Balance, RunSummary
@@ -137,12 +135,6 @@ def test_a_source_that_is_none_is_named_wherever_it_stands(command, tmp_path):
     result = invoke(*command, "--source", "a=sqlite:one.db", "b=nope:two.db", "--out", str(tmp_path / "out"))
     assert isinstance(result.exception, ConfigurationError)
     assert "the scheme 'nope' names no archive" in str(result.exception)
-
-
-def test_the_jobs_take_several_sources_as_the_commands_do(tmp_path, capsys):
-    words = ["--source", "a=sqlite:one.db", "b=nope:two.db", "--source", "c=sqlite:three.db", "--out", str(tmp_path)]
-    assert [job.main(words) for job in (run_job, stream_job)] == [2, 2]
-    assert capsys.readouterr().err.count("the scheme 'nope' names no archive") == 2
 
 
 def test_rows_that_are_not_accounted_for_end_in_exit_code_1(pretended):

@@ -33,7 +33,7 @@ WAIT_S = 180
 DRIVER = """
 import os, signal, sys
 from math import inf
-from fairway.pipeline.jobs.run import main
+from fairway.cli import main
 from fairway.pipeline.location import Location
 from fairway.pipeline.run import folder
 from fairway.pipeline.run.growth.growing import grow
@@ -59,7 +59,8 @@ def deadly(owner, name):
 
 deadly(*{"file": (TableFiles, "write"), "commit": (folder, "commit"), "run": (Location, "put"),
          "vacuum": (folder, "vacuum")}[kind])
-sys.exit(main(words))
+sys.argv[1:] = ["pipeline", "run", *words]
+main()
 """
 EVERY_POINT = [
     *(("file", number, moment) for number in range(1, 13) for moment in ("before", "after")),

@@ -106,8 +106,9 @@ def hook(event, told):
         state["named"] = moment == "named"
 
 sys.addaudithook(hook)
-from fairway.pipeline.jobs.run import main
-sys.exit(main(words))
+from fairway.cli import main
+sys.argv[1:] = ["pipeline", "run", *words]
+main()
 """
 
 

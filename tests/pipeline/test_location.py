@@ -19,10 +19,6 @@ from fairway.archives.export import export
 from fairway.archives.restore import restore
 from fairway.cli import app
 from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
-from fairway.pipeline.jobs import report as report_job
-from fairway.pipeline.jobs import run as run_job
-from fairway.pipeline.jobs import send as send_job
-from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.location import Location, local_path, uri_of, without_secrets
 from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.run.folder import RunFolder
@@ -78,24 +74,6 @@ def test_a_command_refuses_a_scheme_that_it_does_not_support_and_leaves_nothing(
     result = CliRunner().invoke(app, ["pipeline", *words])
     assert isinstance(result.exception, ConfigurationError)
     assert "'ftp'" in str(result.exception)
-    assert sorted(child.name for child in nowhere.iterdir()) == ["one.db", "payloads"]
-
-
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        (run_job, ("--source", "one.db", "--out", ELSEWHERE)),
-        (stream_job, ("--source", "one.db", "--out", ELSEWHERE)),
-        (send_job, ("--payloads", ELSEWHERE, "--out", "sent", *SENDING)),
-        (report_job, ("--out", ELSEWHERE)),
-    ],
-    ids=["run", "stream", "send", "report"],
-)
-def test_a_job_refuses_it_too_with_exit_code_2_and_what_was_given(job, words, capsys, nowhere):
-    assert job.main(words) == 2
-    told = capsys.readouterr().err
-    assert ELSEWHERE in told
-    assert "'ftp' is not supported" in told
     assert sorted(child.name for child in nowhere.iterdir()) == ["one.db", "payloads"]
 
 

@@ -22,9 +22,9 @@ from fairway.archives.export import export
 from fairway.archives.restore import restore
 from fairway.errors import ConfigurationError, PipelineError, StorageError
 from fairway.options import SegmentationConfig
-from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.location import Location
 from fairway.pipeline.report.findings import report_of
+from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.run import run
 from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
@@ -47,7 +47,7 @@ DRIVER = """
 import json, os, signal, sys
 from contextlib import suppress
 from pathlib import Path
-from fairway.pipeline.jobs.run import main
+from fairway.cli import main
 from fairway.pipeline.location import Location
 
 moment, job, *words = sys.argv[1:]
@@ -75,7 +75,8 @@ def put_or_die(self, content):
         kill()
 
 Location.put = put_or_die
-sys.exit(main(words))
+sys.argv[1:] = ["pipeline", "run", *words]
+main()
 """
 
 
@@ -142,11 +143,10 @@ def test_a_file_that_no_commit_names_is_no_part_of_a_table(made, stored):
         one.remove("runs/one/tables/delivered/part-99999-000-stray.parquet")
 
 
-def test_reports_exports_and_restored_stores_are_made_of_a_run_in_a_bucket(made, stored, tmp_path, capsys):
+def test_reports_exports_and_restored_stores_are_made_of_a_run_in_a_bucket(made, stored, tmp_path):
     tables = RunTables(stored.out)
     assert report_of(tables) == report_of(made.tables)
-    assert report_job.main(["--out", stored.out, "--html", stored.bucket.uri("runs/report.html")]) == 0
-    assert capsys.readouterr().out
+    write_html_report(stored.out, stored.bucket.uri("runs/report.html"))
     assert stored.bucket.short("runs/one").encode() in stored.bucket.read("runs/report.html")
     for form in ("files", "jsonl", "parquet"):
         export(made.tables, tmp_path / form, format=form)
@@ -244,7 +244,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_tables(made, stor
             folder = "work" if told["work"] else "tables"
             assert there >= {f"{folder}/{name}/{part['name']}" for part in told["parts"]}
         assert (job in begun["jobs"]) == (moment == "after")
-    command = [sys.executable, "-m", "fairway.pipeline.jobs.run", *words]
+    command = [sys.executable, "-m", "fairway", "pipeline", "run", *words]
     ended = subprocess.run(command, env=environment, capture_output=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
     ended_run = json.loads((out / "run.json").read())
@@ -258,7 +258,7 @@ def files_in(folder: Location) -> set[str]:
 
 # The emulator of Google's store lacks the XML API, by which delta-rs commits.
 @pytest.mark.parametrize("storage", ["hdfs", "azure"])
-def test_reports_exports_and_dataframes_are_made_of_a_run_elsewhere(request, made, spark, capsys, storage):
+def test_reports_exports_and_dataframes_are_made_of_a_run_elsewhere(request, made, spark, storage):
     root = request.getfixturevalue(storage)
 
     def place(name: str) -> str:
@@ -269,8 +269,7 @@ def test_reports_exports_and_dataframes_are_made_of_a_run_elsewhere(request, mad
     assert summary.balance == made.summary.balance
     assert_same(out, made)
     tables = RunTables(out)
-    assert report_job.main(["--out", out, "--html", page]) == 0
-    assert capsys.readouterr().out
+    write_html_report(out, page)
     assert str(tables.place).encode() in Location.of(page, "--html").read()
     for form in ("files", "parquet"):
         assert export(tables, place(form), format=form).messages == tables.rows("delivered")

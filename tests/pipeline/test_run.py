@@ -27,7 +27,6 @@ from fairway.archives.export import export
 from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
-from fairway.pipeline.jobs import report as report_job
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.report.findings import bandwidth_of, report_of
 from fairway.pipeline.run import run
@@ -197,17 +196,6 @@ def test_the_report_needs_no_spark(finished):
     assert report.archive == "a, b"
 
 
-@pytest.mark.full
-def test_the_job_tells_what_the_report_tells(finished, tmp_path, capsys):
-    page = tmp_path / "page.html"
-    assert report_job.main(["--out", str(finished.out), "--html", str(page), "--limit", "3"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [channel["channel_id"] for channel in told["channels"]] == ["team", "sealed", "logos"]
-    assert told["balance"]["adds_up"] is True
-    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert report_job.main(["--out", str(tmp_path / "none")]) == 2
-
-
 def unix_micros(instant):
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
@@ -325,7 +313,7 @@ def until_killed(made, folder: Path, table: str) -> str:
     settings = {"enabled": "true", "compress": "false", "dir": f"file://{folder}/events"}
     events = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
     job = subprocess.Popen(
-        [sys.executable, "-m", "fairway.pipeline.jobs.run", *words],
+        [sys.executable, "-m", "fairway", "pipeline", "run", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"},

@@ -30,9 +30,6 @@ from fairway.errors import (
     StorageError,
     StoreFullError,
 )
-from fairway.pipeline.jobs import run as run_job
-from fairway.pipeline.jobs import send as send_job
-from fairway.pipeline.jobs import stream as stream_job
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.run.failures import SlowStartError, failure_of, failure_said
 from fairway.pipeline.run.sources import RunSource
@@ -73,7 +70,7 @@ def store(tmp_path):
 
 def job(words, **settings):
     return subprocess.run(
-        [sys.executable, "-m", "fairway.pipeline.jobs.run", *map(str, words)],
+        [sys.executable, "-m", "fairway", "pipeline", "run", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -350,15 +347,6 @@ def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_dis
     summary = run([f"a={store}"], small_disk / "run", spark=spark)
     assert summary.resumed == len([name for name, told in begun["tables"].items() if not told["work"]])
     assert summary.balance.delivered == 200
-
-
-@pytest.mark.parametrize("main", [run_job.main, stream_job.main, send_job.main], ids=["run", "stream", "send"])
-@pytest.mark.parametrize("option", ["--rate-limit", "--epoch-ms"])
-def test_a_job_names_the_option_of_a_number_that_cannot_be(capsys, main, option):
-    with pytest.raises(SystemExit) as ended:
-        main(["--source", "one.db", "--payloads", "one.parquet", "--out", "out", option, "0"])
-    assert ended.value.code == 2
-    assert f"argument {option}: must be positive, not 0" in capsys.readouterr().err
 
 
 def test_an_error_that_only_java_names_is_shown_with_its_cause():

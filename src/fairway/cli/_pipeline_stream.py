@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,10 @@ def command(
         float, typer.Option(metavar="SECONDS", min=0, help="How often to refresh the tables; 0: only at the end.")
     ] = 600.0,
     rows: Annotated[int, typer.Option(min=1, help="Messages of each archive in a micro-batch, at most.")] = 10_000,
+    state_partitions: Annotated[
+        int | None,
+        typer.Option(min=1, help="Parts of the state; fixed at the first start.", show_default="cores, from 2 to 8"),
+    ] = None,
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too, at each refresh.")
     ] = False,
@@ -91,6 +96,8 @@ def command(
         refresh_s=refresh,
         rows_per_batch=rows,
     )
+    if state_partitions is not None:
+        options = replace(options, state_partitions=state_partitions)
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     teller = _JsonLines() if machine else _Lines()
     summary = follow(

@@ -11,7 +11,6 @@ The parts, each of use alone in any Spark session:
 - `sources` and `sinks`: read messages from archives and send them to nodes; the format ``waku``
 - `stages`: functions from DataFrame to DataFrame; `tables` describes the tables that they return
 - `session`: starts a Spark session, with the Java (`java`) and the memory (`machine`) of this machine
-- `jobs`: programs for ``spark-submit``
 
 `register` makes ``spark.read.format("waku")`` and its three siblings known. Without the ``spark`` extra, importing any
 of this raises `MissingExtraError`.
