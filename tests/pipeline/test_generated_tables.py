@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -58,15 +58,6 @@ def archive(spark):
 
 
 @pytest.fixture(scope="module")
-def facts(spark):
-    """Return the facts by their kind."""
-    found = defaultdict(list)
-    for row in truth(spark, PLAN).collect():
-        found[row.fact].append(row)
-    return found
-
-
-@pytest.fixture(scope="module")
 def tables(archive):
     waku_messages = stages.deduplicated(archive).persist()
     decoded = stages.decoded(waku_messages).persist()
@@ -74,7 +65,6 @@ def tables(archive):
     unique = stages.unique_messages(sds_messages).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PLAN.parity_rate)
     reassembled = stages.reassembled(unique, config=config).persist()
-    every_missing = stages.missing_messages(unique).persist()
     gone = stages.missing_messages(unique, reassembled).persist()
     ordered = stages.sds_ordered(unique, gone, reassembled).persist()
     delivered = stages.delivered(unique, reassembled).persist()
@@ -82,15 +72,13 @@ def tables(archive):
     acknowledgements = stages.acknowledgements(unique).persist()
     ack_latency = stages.ack_latency(unique, acknowledgements).persist()
     sender_stats = stages.sender_stats(unique, ack_latency, delivered, incomplete, gone).persist()
-    first = (waku_messages, decoded, sds_messages, unique, reassembled, every_missing, gone, ordered)
+    first = (waku_messages, decoded, sds_messages, unique, reassembled, gone, ordered)
     kept = (*first, delivered, acknowledgements, ack_latency, sender_stats)
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(decoded),
         "sds_messages": sds_messages,
-        "unique": unique,
         "ordered": ordered,
-        "missing": every_missing,
         "gone": gone,
         "delivered": delivered,
         "incomplete": incomplete,
@@ -120,127 +108,6 @@ def rows_of(table, *columns):
 def test_an_archive_has_the_columns_of_every_source_and_is_spread_over_tasks(spark):
     assert generate(spark, PLAN).limit(0).schema == spark.createDataFrame([], WAKU_MESSAGES).schema
     assert generate(spark, replace(PLAN, messages=100_000)).rdd.getNumPartitions() == 4
-
-
-def test_waku_messages_are_the_carriers(tables, facts):
-    found = tables["waku_messages"].select("message_hash", "timestamp_ns", F.array_sort("sources"), "copies").collect()
-    assert Counter((bytes(row[0]), row[1], *row[2], row[3]) for row in found) == Counter(
-        (bytes(fact.message_hash), fact.timestamp_ns, *sorted(fact.sources), fact.rows) for fact in facts["carrier"]
-    )
-
-
-def test_quarantine_is_what_was_damaged(tables, facts):
-    found = rows_of(tables["quarantine"], F.hex("message_hash"), "status", "payload_bytes")
-    assert found == Counter(
-        (bytes(fact.message_hash).hex().upper(), fact.status, fact.payload_bytes)
-        for fact in facts["carrier"]
-        if fact.status != "ok"
-    )
-
-
-def test_each_sds_message_is_there_once_with_its_first_copy(tables, facts):
-    found = rows_of(tables["unique"], "channel_id", "message_id", "sender_id", "kind", "lamport", "timestamp_ns")
-    assert found == Counter(
-        (fact.channel_id, fact.message_id, fact.sender_id, fact.kind, fact.lamport, fact.timestamp_ns)
-        for fact in facts["carrier"]
-        if fact.status == "ok" and not fact.is_retransmission
-    )
-
-
-def test_sightings_count_the_retransmissions(tables, facts):
-    found = rows_of(tables["unique"].where("sightings > 1"), "channel_id", "message_id", "sightings")
-    seen = Counter((fact.channel_id, fact.message_id) for fact in facts["carrier"] if fact.status == "ok")
-    assert found == Counter((*key, count) for key, count in seen.items() if count > 1)
-
-
-def test_the_log_is_ordered_and_says_what_is_missing(tables, facts):
-    logs = defaultdict(list)
-    for row in sorted(tables["ordered"].select("channel_id", "position", "lamport", "message_id").collect()):
-        logs[row.channel_id].append((row.lamport, row.message_id))
-    told = defaultdict(list)
-    for fact in facts["carrier"]:
-        if fact.kind == "content" and not fact.is_retransmission:
-            told[fact.channel_id].append((fact.lamport, fact.message_id))
-    assert logs == {channel_id: sorted(log) for channel_id, log in told.items()}
-    gaps = tables["ordered"].agg(F.sum("missing_parents")).first()[0]
-    # Content and sync messages cite, the log is of content messages.
-    assert 0 < gaps <= sum(fact.cited_by for fact in facts["missing"])
-
-
-def test_missing_messages_are_missing(tables, facts):
-    columns = (
-        "channel_id",
-        "message_id",
-        "sender_id",
-        "cited_by",
-        "first_cited_ns",
-        "last_cited_ns",
-        F.hex("retrieval_hint"),
-    )
-    assert rows_of(tables["missing"], *columns) == Counter(
-        (
-            fact.channel_id,
-            fact.message_id,
-            fact.sender_id,
-            fact.cited_by,
-            fact.first_cited_ns,
-            fact.last_cited_ns,
-            None if fact.retrieval_hint is None else bytes(fact.retrieval_hint).hex().upper(),
-        )
-        for fact in facts["missing"]
-    )
-
-
-def test_a_lost_segment_that_was_rebuilt_is_not_gone(tables, facts):
-    gone = Counter((fact.channel_id, fact.message_id) for fact in facts["missing"] if not fact.is_rebuilt)
-    assert rows_of(tables["gone"], "channel_id", "message_id") == gone
-    assert gone.total() < len(facts["missing"])
-
-
-def test_delivered_is_what_can_be_read(tables, facts):
-    columns = ("channel_id", "sender_id", "message_id", "segments", "recovered", "size_bytes", "timestamp_ns")
-    assert rows_of(tables["delivered"], *columns) == Counter(
-        (
-            fact.channel_id,
-            fact.sender_id,
-            fact.message_id,
-            fact.segments,
-            fact.is_recovered,
-            fact.size_bytes,
-            fact.timestamp_ns,
-        )
-        for fact in facts["delivered"]
-    )
-
-
-def test_incomplete_is_what_lacks_segments(tables, facts):
-    columns = ("channel_id", "sender_id", F.hex("segment_hash"), "outcome", "held", "data_segments")
-    assert rows_of(tables["incomplete"], *columns) == Counter(
-        (
-            fact.channel_id,
-            fact.sender_id,
-            bytes(fact.segment_hash).hex().upper(),
-            "incomplete",
-            fact.held,
-            fact.segments,
-        )
-        for fact in facts["incomplete"]
-    )
-
-
-def test_acknowledgements_are_the_citations_by_others(tables, facts):
-    columns = ("channel_id", "message_id", "sender_id", "acknowledged_by", "how", "acknowledged_at_ns")
-    assert rows_of(tables["acknowledgements"], *columns) == Counter(
-        (fact.channel_id, fact.message_id, fact.sender_id, fact.acknowledged_by, "cited", fact.timestamp_ns)
-        for fact in facts["acknowledged"]
-    )
-
-
-def test_every_store_is_as_complete_as_it_is(tables, facts):
-    held = Counter(source for fact in facts["carrier"] for source in fact.sources)
-    of = len(facts["carrier"])
-    found = rows_of(tables["store_completeness"], "source", "messages", "known", "missing")
-    assert found == Counter((source, count, of, of - count) for source, count in held.items())
 
 
 @pytest.fixture(scope="module")

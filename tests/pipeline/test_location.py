@@ -28,7 +28,6 @@ from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.sinks.receipts import read_receipts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
-from fairway.testing.archives import check_new
 from grown_runs import empty_run
 from patience import PATIENCE_S
 
@@ -303,7 +302,6 @@ def test_a_bucket_that_is_not_there_is_named_by_whatever_needs_it(s3, bucket):
         lambda: Location.of(folder, "--out").put(b"x"),
         lambda: RunTables(folder),
         lambda: RunFolder.open_for(folder, [], RunOptions().as_json(), None),
-        lambda: check_new(folder),
         lambda: export(RunTables("run"), folder),
         lambda: write_html_report("run", folder),
         source.plan,

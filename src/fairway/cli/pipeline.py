@@ -353,7 +353,6 @@ def generate(
     Example: [bold]fairway pipeline generate big --messages 1000000 --stores 2[/bold]
     """
     with needing("spark", "the pipeline"):
-        from fairway.pipeline.location import without_secrets  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.session import session_or_own  # noqa: PLC0415 - needs the [spark] extra
         from fairway.testing.archives import check_new, write_generated, written_sources  # noqa: PLC0415 - the same
         from fairway.testing.archives.plan import GeneratorPlan  # noqa: PLC0415 - needs the [spark] extra
@@ -368,14 +367,14 @@ def generate(
         duplication=duplication,
     )
     check_new(folder)
-    with progress_bar() as bar, broken_off("nothing of it is left"):
+    with progress_bar() as bar, broken_off("start the command again"):
         shown = TablesShown(bar, "starting Spark", 2)
         with session_or_own(None) as spark:
             write_generated(spark, plan, folder, progress=shown.begins)
         shown.end()
-    sources = written_sources(plan, folder, shown=True)
+    sources = written_sources(plan, folder)
     if machine:
-        typer.echo(json.dumps({"folder": without_secrets(folder), "sources": sources}))
+        typer.echo(json.dumps({"folder": folder, "sources": sources}))
         return
     words = " ".join(f"--source {shlex.quote(source)}" for source in sources)
     typer.echo(f"next: fairway pipeline run {words} --out run")

@@ -19,11 +19,10 @@ from fairway.testing.archives.tables import (
     rows_mapper,
     truth,
 )
-from fairway.testing.archives.writing import WRITTEN, check_new, write_generated, written_sources
+from fairway.testing.archives.writing import check_new, write_generated, written_sources
 
 __all__ = [
     "FACTS",
-    "WRITTEN",
     "GeneratorPlan",
     "check_new",
     "facts_mapper",
