@@ -53,7 +53,7 @@ def test_a_run_prints_its_steps_its_tables_and_the_balance(pretended, tmp_path):
     words = ["--source", "a=one.db", "--source", "b=two.db", "--out", "out", "--keys", str(keys), "--profile", "logos"]
     result = invoke("run", *words, "--blooms", "--rate-limit", "7", "--max-channel-bytes", "99")
     assert result.exit_code == 0, result.output
-    assert "all accounted for" in result.output
+    assert "all are accounted for" in result.output
     assert "quarantine" in result.output
     assert "ab" * 32 not in result.output
     ((options, sources, out, channel_keys),) = called

@@ -1,3 +1,5 @@
+"""The report of a run at a terminal."""
+
 from __future__ import annotations
 
 import io
@@ -7,22 +9,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from fairway.pipeline.report.archive_report import (
-    ArchiveReport,
-    CauseCount,
-    ChannelReport,
-    DeliveredMessage,
-    IncompleteMessage,
-    Quarantined,
-    SenderReport,
-)
-from fairway.pipeline.report.causes import LossCause, LostMessage
+from fairway.pipeline.report.archive_report import ArchiveReport, ChannelReport
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.oddities import Oddity
-from fairway.pipeline.report.terminal_tables import print_report
+from fairway.pipeline.report.tables import ColumnKind, ReportTable, small_table
+from fairway.pipeline.report.terminal import render_summary, render_table
 from fairway.pipeline.report.to_do import ToDo
 from fairway.pipeline.sources.waku_messages import Selection
 
@@ -80,82 +74,26 @@ FULL = replace(
     headline=COUNTS,
     oddities=(Oddity(kind="before-2015", count=2, text="2 messages have a time before 2015."),),
     to_do=(ToDo(what="[b] was out.", action="Fill it.", commands=("fairway pipeline backfill",), section="stores"),),
-    causes=(
-        CauseCount(cause="no-store", meaning="no store has it", status=None, count=4),
-        CauseCount(cause="quarantined", meaning="it is in quarantine", status="not-for-us", count=3),
-    ),
     acknowledgement=AcknowledgementBasis(content=1_200, acknowledged=600, filters_read=False, evidence={"cited": 700}),
     messages=1_240,
     payload_bytes=6 * 1_024**2,
     first_ns=1_760_000_000 * SECOND,
     last_ns=1_760_003_600 * SECOND,
     channels=(CHANNEL,),
-    senders=(
-        SenderReport(
-            channel_id="team",
-            sender_id="alice",
-            messages=Headline(known=805, readable=798, lost=5, damaged=0, incomplete=2, held_up=9, undetermined=0),
-            content=800,
-            sync=10,
-            acknowledged=400,
-            delivered=9,
-            incomplete=1,
-            missing=5,
-        ),
-        SenderReport(
-            channel_id="team",
-            sender_id=None,
-            messages=Headline(known=2, readable=0, lost=2, damaged=0, incomplete=0, held_up=0, undetermined=0),
-            content=0,
-            sync=0,
-            acknowledged=0,
-            delivered=0,
-            incomplete=0,
-            missing=2,
-        ),
-    ),
-    senders_in_all=4,
-    delivered=(
-        DeliveredMessage(
-            channel_id="team",
-            sender_id="alice",
-            message_id="ab" * 32,
-            size_bytes=3 * 1_024**2,
-            segments=31,
-            recovered=True,
-            timestamp_ns=1_760_000_000 * SECOND,
-        ),
-    ),
-    incomplete=(
-        IncompleteMessage(
-            channel_id="team", sender_id="bob", payload_hash=b"\xcd" * 32, outcome="incomplete", held=2, needed=None
-        ),
-    ),
-    missing=(
-        LostMessage(
-            channel_id="team",
-            message_id="ef" * 32,
-            sender_id=None,
-            retrieval_hint=b"\x12" * 32,
-            cited_by=9,
-            first_cited_ns=1_760_000_000 * SECOND,
-            last_cited_ns=1_760_000_001 * SECOND,
-            holds_up=37,
-            cause=LossCause.NO_STORE,
-            status=None,
-        ),
-    ),
-    quarantined=(Quarantined(status="not-sds", count=6, example="SDS message: 11 bytes"),),
 )
 
 
 def rendered(report: ArchiveReport, width: int = 110) -> str:
-    shown = io.StringIO()
-    print_report(report, Console(file=shown, width=width, force_terminal=False))
-    return shown.getvalue()
+    return printed(render_summary(report), width)
 
 
-def test_a_full_report_tells_every_figure():
+def printed(shown: RenderableType, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(shown)
+    return out.getvalue()
+
+
+def test_the_head_of_a_report_tells_what_became_of_all_messages():
     text = rendered(FULL)
     for expected in [
         "store.db",
@@ -171,26 +109,6 @@ def test_a_full_report_tells_every_figure():
         "1,240 Waku messages, 6.0 MiB, sent from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
         "600 of 1,200 that are there acknowledged by others (50.0%), at least: bloom filters not read, see --blooms",
         "1 of 2 messages in segments saved by Reed-Solomon",
-        "600 (50.0%)",
-        "7 (0.6%)",
-        "40 (3.3%)",
-        "no-store",
-        "4 (57.1%)",
-        "quarantined: not-for-us",
-        "unknown",
-        "2 (100.0%)",
-        "2 of 4 shown",
-        "1.5 s",
-        "1.08 min",
-        "abababababab…",
-        "3.0 MiB",
-        "1 of 1,100 shown",
-        "cdcdcdcdcdcd…",
-        "efefefefefef…",
-        " 37 ",
-        "121212121212…",
-        "1 of 7 shown",
-        "SDS message: 11 bytes",
     ]:
         assert expected in text, expected
 
@@ -202,24 +120,37 @@ def test_what_should_be_done_comes_before_everything_but_the_headline():
     assert "Nothing to do." in rendered(EMPTY)
 
 
-def test_sections_without_content_are_left_out():
-    text = rendered(EMPTY)
-    assert "No channel message is known." in text
-    for section in ["Channels", "Senders", "Largest", "Incomplete", "Lost", "Quarantine", "Reed-Solomon", "UTC"]:
-        assert section not in text
+def test_a_report_without_messages_says_so():
+    assert "No channel message is known." in rendered(EMPTY)
 
 
-def test_a_report_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
-    long = replace(FULL, channels=(replace(CHANNEL, channel_id="a channel with quite a long name indeed"),))
-    text = rendered(long, width=80)
+def channels(name: str) -> ReportTable:
+    columns = {"channel": ColumnKind.NAME, "message": ColumnKind.ID, "known": ColumnKind.COUNT, "p95": ColumnKind.SPAN}
+    columns |= {"lost": ColumnKind.SHARE, "sent": ColumnKind.TIME}
+    row = (name, "ab" * 32, 1_207, 65_000, "7 (0.6%)", 1_760_000_000_000)
+    return small_table("Channels", columns, [row, row, (None, None, None, None, "0", None)], 9)
+
+
+def test_a_table_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
+    text = printed(render_table(channels("a channel with quite a long name indeed"), 1), 80)
     assert max(map(len, text.splitlines())) <= 80
-    for figure in ["1,207", "600 (50.0%)", "7 (0.6%)", "1.5 s", "1.08 min"]:
+    for figure in ["1,207", "abababababab…", "7 (0.6%)", "1.08 min", "2025-10-09 08:53:20", "1 of 9 shown"]:
         assert figure in text
 
 
+def test_what_is_absent_is_unknown_or_a_dash():
+    assert printed(render_table(channels("x")), 120).splitlines()[5].split() == [
+        "unknown",
+        "unknown",
+        "-",
+        "-",
+        "0",
+        "-",
+    ]
+
+
 def test_names_from_the_network_can_neither_style_nor_steer_the_terminal():
-    hostile = replace(FULL, channels=(replace(CHANNEL, channel_id="[red]x[/]\x1b[2J\x07"),))
-    text = rendered(hostile, width=160)
+    text = printed(render_table(channels("[red]x[/]\x1b[2J\x07")), 160)
     assert "[red]x[/]\\x1b[2J\\x07" in text
     assert "\x1b" not in text
     assert "\x07" not in text

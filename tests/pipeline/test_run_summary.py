@@ -8,22 +8,11 @@ pytest.importorskip("pyspark")
 
 from dataclasses import asdict, fields, replace
 
-from rich.console import Console
-
-from fairway.pipeline.report.terminal import render_balance
 from fairway.pipeline.run.summary import Balance, balance_from, balance_json
 
 BALANCE = Balance(
     rows_in=1_127, duplicates=1_000, quarantined=2, retransmissions=4, sync=8, delivered=16, incomplete=97
 )
-
-
-def shown(balance: Balance) -> list[list[str]]:
-    """The words of each line of the table on a terminal."""
-    console = Console(width=100)
-    with console.capture() as printed:
-        console.print(render_balance(balance))
-    return [line.split() for line in printed.get().splitlines()]
 
 
 def test_the_four_terms_are_made_of_the_classes_and_add_up_to_the_rows():
@@ -55,14 +44,3 @@ def test_the_line_for_people_has_classes_and_terms():
     )
     assert str(replace(BALANCE, rows_in=5)).startswith("5 rows in is not 1,000 duplicates")
     assert "; in short is not 24 delivered" in str(replace(BALANCE, rows_in=5))
-
-
-def test_the_terminal_shows_the_terms_and_of_what_each_is_made():
-    lines = shown(BALANCE)
-    for name, total in (("delivered", "24"), ("parked", "97"), ("quarantined", "2"), ("duplicates", "1,004")):
-        assert [name, total] in lines
-    assert ["in", "all", "1,127"] in lines
-    assert [line[-1] for line in lines if line[:1] in (["carried"], ["sync"], ["incomplete:"])] == ["16", "8", "97"]
-    assert [line[-1] for line in lines if line[:1] in (["the"], ["retransmissions"])] == ["1,000", "4"]
-    assert ["rows", "in", "(all", "accounted", "for)", "1,127"] in lines
-    assert ["rows", "in", "(this", "does", "not", "add", "up)", "5"] in shown(replace(BALANCE, rows_in=5))

@@ -205,7 +205,7 @@ def _schedule(summary: SendSummary) -> str:
 
 
 def _print(summary: SendSummary, *, dry_run: bool) -> None:
-    from fairway.pipeline.report.terminal_tables import new_table  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.terminal import new_table  # noqa: PLC0415 - needs the [spark] extra
 
     out = console()
     table = new_table("What was to be sent, and what became of it", [""], ["count"])

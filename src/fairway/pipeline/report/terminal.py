@@ -1,27 +1,33 @@
-"""A run for people: its tables, its balance, and what the report of an archive does not show."""
+"""A run for people at a terminal: what it wrote, and its report, with rich."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
+from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
+from fairway.pipeline.report import tables as shown
 from fairway.pipeline.report.archive_report import ArchiveReport
-from fairway.pipeline.report.evidence import meaning_of
-from fairway.pipeline.report.figures import LATENCIES_MS, latencies, utilisation
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of
-from fairway.pipeline.report.terminal_tables import new_table, plain, render_report, render_summary
-from fairway.pipeline.report.to_do import outage_text
-from fairway.pipeline.report.words import duration, share_text, size_text
+from fairway.pipeline.report.figures import latencies
+from fairway.pipeline.report.findings import Findings, report_of
+from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.tables import STRANGE, ColumnKind, ReportTable
+from fairway.pipeline.report.words import clock, selection_text, share_text, size_text
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.summary import Balance, RunSummary
+from fairway.pipeline.run.summary import RunSummary
+from fairway.units import counted
+from fairway.visible import visible
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHARES_PCT = (50.0, 80.0, 100.0)
+_SHORT_ID: Final = 12
+_NARROWEST: Final = 8
+_NOT_SHOWN: Final = frozenset({"quarantine", "messages"})
+"""Tables of single messages, which only a page has room for."""
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
@@ -41,142 +47,146 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     if summary.selects_nothing:
         console.print("no message of the sources is selected by --since, --until, --channel and --topic")
     console.print()
-    console.print(render_balance(summary.balance))
+    console.print(render_table(shown.balance_table(summary.balance)))
 
 
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
-    """Print the report of a finished run."""
-    report = report_of(tables, limit)
-    parts: list[RenderableType] = [render_report(report, limit)]
-    sections = (
-        _waiting(report, limit),
-        _evidence(report),
-        _latency(tables),
-        _epochs(tables, limit),
-        *_stores(report, limit),
-        _bandwidth(tables),
-    )
-    for section in sections:
-        if section.row_count:
-            parts += ["", section]
-    console.print(Group(*parts, "", render_balance(tables.balance)))
+    """Print the report of a finished run; its tables have at most ``limit`` rows."""
+    found = Findings(tables, limit)
+    parts: list[RenderableType] = [render_summary(found.report)]
+    for table in _tables(found, limit):
+        if table.rows:
+            parts += ["", render_table(table, None if table.name is None else limit)]
+    console.print(Group(*parts))
 
 
 def short_report(tables: RunTables) -> RenderableType:
     """Return what fits on one screen of the report of a finished run."""
-    return Group(render_summary(report_of(tables)), "", _bandwidth(tables), "", render_balance(tables.balance))
+    below = (shown.bandwidth(tables), shown.balance_table(tables.balance))
+    return Group(render_summary(report_of(tables)), *(part for table in below for part in ("", render_table(table))))
 
 
-def render_balance(balance: Balance) -> Table:
-    """Return what became of the rows of the input, as a table: four sums, and the classes of which they are made."""
-    table = new_table("Rows in, and what became of them", [""], ["of these", "rows"])
-    formula = balance.formula
-    sums = (
-        (
-            "delivered",
-            {"carried a message that can be read": balance.delivered, "sync messages": balance.sync},
-        ),
-        ("parked", {"incomplete: segments of a message that cannot": balance.incomplete}),
-        ("quarantined", {"not decoded, forged, or on a wrong topic": balance.quarantined}),
-        (
-            "duplicates",
-            {
-                "the same Waku message again": balance.duplicates,
-                "retransmissions of an SDS message": balance.retransmissions,
-            },
-        ),
-    )
-    for name, classes in sums:
-        table.add_row(name, "", f"{formula[name]:,}")
-        for meaning, count in classes.items():
-            table.add_row(f"  {meaning}", f"{count:,}", "")
-    table.add_section()
-    table.add_row("in all", "", f"{balance.accounted_for:,}")
-    verdict = "[green]all accounted for[/]" if balance.adds_up else "[red]this does not add up[/]"
-    table.add_row(f"rows in ({verdict})", "", f"{balance.rows_in:,}")
-    return table
+def _tables(found: Findings, limit: int) -> Iterator[ReportTable]:
+    report, tables = found.report, found.tables
+    rows = shown.data_tables(found, limit)
+    yield rows.pop("channels")
+    yield shown.causes(report)
+    yield from (table for name, table in rows.items() if name not in _NOT_SHOWN)
+    yield shown.reasons(tables)
+    yield shown.evidence(report.acknowledgement)
+    yield shown.latency(latencies(tables))
+    yield shown.utilisation(tables)
+    yield shown.stores(report)
+    yield shown.outages(report)
+    yield shown.bandwidth(tables)
+    yield shown.balance_table(tables.balance)
 
 
-def _waiting(report: ArchiveReport, limit: int) -> Table:
-    known = {channel.channel_id: channel.messages for channel in report.channels}
-    table = new_table("Held up by lost messages", ["channel"], ["held up", "of", "behind lost"])
-    for told in report.waiting[:limit]:
-        messages = known[told.channel_id]
-        waiting = f"{told.waiting:,}" if not told.unknown else "unknown"
-        table.add_row(plain(told.channel_id), waiting, f"{messages.known:,}", f"{messages.lost:,}")
-    if len(report.waiting) > limit:
-        table.caption = f"and {len(report.waiting) - limit:,} more of {len(report.waiting):,} channels"
-    return table
-
-
-def _evidence(report: ArchiveReport) -> Table:
-    told = report.acknowledgement
-    table = new_table("What acknowledgement rests on", ["evidence"], ["messages and participants"])
-    table.add_column("that is")
-    for evidence, number in told.evidence.items():
-        table.add_row(evidence, f"{number:,}", meaning_of(evidence))
-    table.caption = told.caution
-    return table
-
-
-def _bandwidth(tables: RunTables) -> Table:
-    parts = bandwidth_of(tables)
-    whole = sum(size for _, size, _ in parts)
-    table = new_table("Bandwidth", ["part"], ["size", "share", "messages"])
-    for part, size, messages in parts:
-        table.add_row(part, size_text(size), f"{size / whole:.1%}" if whole else "-", f"{messages:,}")
-    table.caption = f"of {size_text(whole)} that could be decoded"
-    return table
-
-
-def _latency(tables: RunTables) -> Table:
-    told = latencies(tables)
-    table = new_table("Time until the first acknowledgement", ["within"], ["content messages", "share"])
-    if told.total:
-        for limit_ms in LATENCIES_MS:
-            number = told.share(limit_ms)
-            table.add_row(duration(limit_ms), f"{number:,}", share_text(number, told.total))
-        table.add_row("at any time", f"{told.acknowledged:,}", share_text(told.acknowledged, told.total))
-        table.caption = f"of {told.total:,} content messages"
-    return table
-
-
-def _stores(report: ArchiveReport, limit: int) -> tuple[Table, Table, Table]:
-    table = new_table("Stores, least complete first", ["store"], ["had", "of all", "lacked", "alone had"])
-    out = new_table("Outages of stores", ["outage"], ["lacked", "of"])
-    for store in report.stores:
-        share = share_text(store.had, store.of) if store.of else "-"
-        table.add_row(plain(store.source), f"{store.had:,}", share, f"{store.lacked:,}", f"{store.alone:,}")
-        for outage in store.outages[:limit]:
-            out.add_row(plain(outage_text(outage)), f"{outage.lacked:,}", f"{outage.of:,}")
-    table.caption = f"of {report.messages:,} that any had; alone had: would be lost without this store"
-    out.caption = "of the messages that other stores had then"
-    lacked = new_table("What stores lacked, most first", ["store", "content topic"], ["lacked", "of"])
-    for told in report.stores_lacked:
-        lacked.add_row(plain(told.source), plain(told.content_topic), f"{told.lacked:,}", f"{told.of:,}")
-    if len(report.stores_lacked) < report.stores_lacked_in_all:
-        lacked.caption = (
-            f"{len(report.stores_lacked):,} of {report.stores_lacked_in_all:,} pairs of store and topic shown"
-        )
-    return table, out, lacked
-
-
-def _epochs(tables: RunTables, limit: int) -> Table:
-    rows: Sequence[dict[str, Any]] = busiest_epochs(tables, limit)
-    minutes = tables.manifest["options"]["epoch_ms"] / 60_000
-    table = new_table(f"Busiest epochs of {minutes:g} minutes", ["sender"], ["from (UTC)", "messages", "of the limit"])
-    for row in rows:
-        share = "-" if row["pct"] is None else f"{row['pct']:.0f} %"
-        begin = _EPOCH + timedelta(milliseconds=row["epoch_start_ms"])
-        table.add_row(plain(row["sender_id"]), f"{begin:%Y-%m-%d %H:%M}", f"{row['messages']:,}", share)
-    allowed = tables.manifest["options"].get("rate_limit")
-    if allowed is None:
-        table.caption = "the limit is not known: 'run --rate-limit' tells it"
+def render_summary(report: ArchiveReport) -> RenderableType:
+    """Return the head of a report: what became of all messages, and what should be done."""
+    lines = _headline(report.headline)
+    if (selection := selection_text(report.selection)) is not None:
+        lines.append(escape(selection))
+    if report.to_do:
+        lines += ["", "[bold]To do[/]"]
+        for each in report.to_do:
+            lines += [f"[red]•[/] {escape(each.what)}", f"  [dim]{escape(each.action)}[/]"]
+            lines += [f"  [cyan]{escape(command)}[/]" for command in each.commands]
     else:
-        half, most, full = utilisation(tables, _SHARES_PCT)
-        table.caption = (
-            f"the limit is {allowed:,} messages\n"
-            f"of {tables.rows('rate_utilisation'):,} pairs of sender and epoch\n"
-            f"{full:,} at the limit or above it,\n{most:,} from 80 %, {half:,} from 50 %"
+        lines += ["", "[green]Nothing to do.[/]"]
+    lines += ["", *_whole(report), *_acknowledged(report), *(escape(odd.text) for odd in report.oddities)]
+    return Panel("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue", expand=False)
+
+
+def _headline(told: Headline) -> list[str]:
+    if not told.known:
+        return ["No channel message is known."]
+    counts = [("readable", told.readable), ("lost", told.lost), *([("damaged", told.damaged)] if told.damaged else [])]
+    words = [f"[bold]{number:,} {name}[/] ({share_text(number, told.known)})" for name, number in counts]
+    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}"]
+    if told.incomplete:
+        lines.append(
+            f"{told.incomplete:,} ({share_text(told.incomplete, told.known)}) are segments that lack the others"
         )
+    if told.held_up:
+        share = share_text(told.held_up, told.known)
+        lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
+        lines.append("them comes or is given up")
+    if told.undetermined:
+        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes)")
+    return lines
+
+
+def _whole(report: ArchiveReport) -> list[str]:
+    lines = [f"{counted(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
+    if report.first_ns is not None and report.last_ns is not None:
+        lines[0] += f", sent from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
+    recovered, reassembled = report.total("recovered"), report.total("reassembled")
+    if recovered:
+        lines.append(f"{recovered:,} of {counted(reassembled, 'message')} in segments saved by Reed-Solomon")
+    return lines
+
+
+def _acknowledged(report: ArchiveReport) -> list[str]:
+    told = report.acknowledgement
+    if not told.content:
+        return []
+    share = share_text(told.acknowledged, told.content)
+    read = "bloom filters read" if told.filters_read else "bloom filters not read, see --blooms"
+    return [
+        f"{told.acknowledged:,} of {told.content:,} that are there acknowledged by others ({share}), at least: {read}"
+    ]
+
+
+def render_table(table: ReportTable, limit: int | None = None) -> Table:
+    """Return a table for a terminal, with its narrow columns and at most ``limit`` rows."""
+    places = [place for place, column in enumerate(table.columns) if column.narrow]
+    columns = [table.columns[place] for place in places]
+    made = _empty(table.caption)
+    for column in columns:
+        if column.kind in STRANGE:
+            made.add_column(column.title, min_width=_NARROWEST)  # these give way where the terminal is narrow
+        else:
+            made.add_column(column.title, justify="right", no_wrap=True)
+    rows = table.rows[:limit]
+    for row in rows:
+        cells = zip(columns, (table.cell(place, row) for place in places), strict=True)
+        made.add_row(*(_text(column.kind, cell) for column, cell in cells))
+    if len(rows) < table.total:
+        made.caption = f"{len(rows):,} of {table.total:,} shown"
+    return made
+
+
+def _text(kind: ColumnKind, cell: str) -> Text:
+    if kind is ColumnKind.TEXT:
+        return Text(cell)
+    if kind is ColumnKind.ID and len(cell) > _SHORT_ID:
+        cell = f"{cell[:_SHORT_ID]}…"
+    return Text(cell, no_wrap=True, overflow="ellipsis")
+
+
+def new_table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
+    """Return an empty table with columns for words and, to their right, columns for figures."""
+    table = _empty(title)
+    for name in words:
+        table.add_column(name, min_width=_NARROWEST)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _empty(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def plain(text: str) -> Text:
+    """Return text from the network as text: no markup, and nothing that would steer the terminal."""
+    return Text(visible(text), no_wrap=True, overflow="ellipsis")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from fairway.pipeline.report.archive_report import StoreReport
+from fairway.pipeline.report import tables
+from fairway.pipeline.report.archive_report import ArchiveReport, StoreReport
 from fairway.pipeline.report.figures import TimeAxis
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html.axes import time_ticks
 from fairway.pipeline.report.html.charts import Bar, Charts, Lane
+from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
-from fairway.pipeline.report.html.page import Column, name, table
 from fairway.pipeline.report.stores import StoreOverTime
-from fairway.pipeline.report.words import clock, of
+from fairway.pipeline.report.words import of
 from fairway.units import counted
-
-_MOST_OUTAGES = 50
 
 
 def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
@@ -34,9 +33,9 @@ def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     return (
         f"{lead} {alone}",
         _shares(charts, lead, told),
-        _had(told),
+        html_table(tables.stores(found.report)),
         *_lanes(charts, found),
-        _outages(told),
+        _outages(found.report),
         rows,
     )
 
@@ -47,15 +46,6 @@ def _shares(charts: Charts, lead: str, told: tuple[StoreReport, ...]) -> str:
         for store in told[:CHART_ROWS]
     ]
     return charts.bars("Messages that a store had", lead, bars)
-
-
-def _had(told: tuple[StoreReport, ...]) -> str:
-    rows = [
-        (name(store.source), of(store.had, store.of), f"{store.lacked:,}", of(store.alone, store.of)) for store in told
-    ]
-    titles = ("had", "lacked", "alone had")
-    columns = [Column(title="store"), *(Column(title=title, figure=True) for title in titles)]
-    return table("Stores, least complete first", columns, rows)
 
 
 def _lanes(charts: Charts, found: Findings) -> tuple[str, ...]:
@@ -92,23 +82,6 @@ def _during_outages(store: StoreOverTime, axis: TimeAxis) -> frozenset[int]:
     )
 
 
-def _outages(told: tuple[StoreReport, ...]) -> str:
-    found = sorted((outage for store in told for outage in store.outages), key=lambda outage: -outage.lacked)
-    if not found:
-        return '<p class="note">No store was out for a time.</p>'
-    rows = [
-        (
-            name(outage.source),
-            clock(outage.begin_ns),
-            clock(outage.last_ns),
-            f'<span class="bad">{of(outage.lacked, outage.of)}</span>',
-        )
-        for outage in found[:_MOST_OUTAGES]
-    ]
-    columns = [
-        Column(title="store"),
-        Column(title="from (UTC)"),
-        Column(title="to (UTC)"),
-        Column(title="lacked, of what other stores had then", figure=True),
-    ]
-    return table("Outages", columns, rows, of=len(found), what="outages", wide=True)
+def _outages(report: ArchiveReport) -> str:
+    table = tables.outages(report)
+    return html_table(table, wide=True) if table.rows else '<p class="note">No store was out for a time.</p>'

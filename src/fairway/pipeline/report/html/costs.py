@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.pipeline.report import figures
-from fairway.pipeline.report.evidence import meaning_of
+from fairway.pipeline.report import figures, tables
 from fairway.pipeline.report.figures import LATENCIES_MS
 from fairway.pipeline.report.findings import Findings, bandwidth_of, busiest_epochs
 from fairway.pipeline.report.html.axes import latency_place, latency_ticks, time_ticks
 from fairway.pipeline.report.html.charts import Bar, Charts
+from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
-from fairway.pipeline.report.html.page import Column, table, text
+from fairway.pipeline.report.tables import ColumnKind, small_table
 from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.units import counted
 
-_SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
-_SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")
-_REASONS: Final = 15
 _BUSIEST: Final = 5
 
 
@@ -50,14 +47,16 @@ def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
         lead,
         charts.columns("Messages", f"{lead} At most {most}.", told.messages, counts, most, time_ticks(axis)),
         charts.columns("Bytes of payload", f"{lead} At most {largest}.", told.bytes, sizes, largest, time_ticks(axis)),
-        table(
-            "Busiest stretches",
-            [Column(title="from (UTC)"), Column(title="messages", figure=True), Column(title="bytes", figure=True)],
-            [
-                (clock(begins[place]), of(told.messages[place], total), size_of(told.bytes[place], size))
-                for place in busiest
-                if told.messages[place]
-            ],
+        html_table(
+            small_table(
+                "Busiest stretches",
+                {"from (UTC)": ColumnKind.TEXT, "messages": ColumnKind.SHARE, "bytes": ColumnKind.SHARE},
+                [
+                    (clock(begins[place]), of(told.messages[place], total), size_of(told.bytes[place], size))
+                    for place in busiest
+                    if told.messages[place]
+                ],
+            ),
             wide=True,
         ),
     )
@@ -73,65 +72,51 @@ def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
     if half is not None:
         lead += f" Half of all {told.total:,} were within {duration(half)}."
     points = [(latency_place(limit), number / told.total) for limit, number in told.within if limit <= LATENCIES_MS[-1]]
-    rows = [(duration(limit), of(told.share(limit), told.total)) for limit in LATENCIES_MS]
-    pairs = sum(basis.evidence.values())
-    evidence = [
-        (f"{text(name)}<small>{text(meaning_of(name))}</small>", of(number, pairs))
-        for name, number in basis.evidence.items()
-    ]
-    heads = [Column(title="evidence"), Column(title="messages and participants", figure=True)]
+    evidence = tables.evidence(basis)
     return (
         f"{lead} {basis.caution}",
         charts.curve("Acknowledged within (CDF)", lead, points, f"100 % of {told.total:,}", latency_ticks()),
-        table(
-            "Acknowledged within",
-            [Column(title="time since it was sent"), Column(title="content messages", figure=True)],
-            [*rows, ("at any time", of(told.acknowledged, told.total))],
-        ),
-        *((table("What acknowledgement rests on", heads, evidence),) if evidence else ()),
+        html_table(tables.latency(told)),
+        *((html_table(evidence),) if evidence.rows else ()),
     )
 
 
-def bandwidth(charts: Charts, tables: RunTables) -> tuple[str, ...]:
+def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
     """Return where the bytes of all channels went."""
-    parts = bandwidth_of(tables)
+    parts = bandwidth_of(run)
     whole = sum(size for _, size, _ in parts)
     if not whole:
         return ("No message could be decoded.",)
-    carriers = tables.rows("sds_messages")
+    carriers = run.rows("sds_messages")
     lead = f"The payload of {counted(carriers, 'decoded message')} is {size_text(whole)}; its parts add up to that."
     shares = [percent(size, whole) for _, size, _ in parts]
     bars = [
         Bar(label=part, value=size, whole=whole, note=f"{size_text(size)} ({share})")
         for (part, size, _), share in zip(parts, shares, strict=True)
     ]
-    rows = [(text(part), size_of(size, whole), of(messages, carriers)) for part, size, messages in parts]
-    columns = [Column(title="part"), Column(title="bytes", figure=True), Column(title="messages with it", figure=True)]
-    return (lead, charts.bars("Bytes by part", lead, bars), table("Bandwidth", columns, rows))
+    return (lead, charts.bars("Bytes by part", lead, bars), html_table(tables.bandwidth(run)))
 
 
 def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return who came nearest to the rate limit."""
-    tables = found.tables
-    total = tables.rows("rate_utilisation")
+    run = found.tables
+    total = run.rows("rate_utilisation")
     if not total:
         return ("Nobody sent anything.",)
-    epoch = duration(tables.manifest["options"]["epoch_ms"])
-    limit = tables.manifest["options"].get("rate_limit")
-    busiest = busiest_epochs(tables, CHART_ROWS)
+    epoch = duration(run.manifest["options"]["epoch_ms"])
+    limit = run.manifest["options"].get("rate_limit")
+    busiest = busiest_epochs(run, CHART_ROWS)
     lead = f"{counted(total, 'pair')} of a sender and an epoch of {epoch} in which it sent."
     tail: list[str] = []
     if limit is None:
         lead += " The limit is not known: a run with --rate-limit compares with it."
     else:
-        counts = figures.utilisation(tables, _SHARES_PCT)
+        used = tables.utilisation(run)
         lead += (
-            f" The limit is {limit:,} messages; {of(counts[-1], total)} of the pairs are at the limit or above it. "
+            f" The limit is {limit:,} messages; {used.rows[0][1]} of the pairs are at the limit or above it. "
             "The mark across the bars is the limit, and what is above it is red."
         )
-        spread = [(share, of(number, total)) for share, number in zip(_SHARE_NAMES, counts, strict=True)]
-        columns = [Column(title="share of the limit"), Column(title="senders and epochs", figure=True)]
-        tail.append(table("Utilisation", columns, reversed(spread)))
+        tail.append(html_table(used))
     if any(row["message_ids"] for row in busiest):
         lead += " Charged are the message ids of RLN proofs, and each message without a proof."
     most = max(row["messages"] for row in busiest)
@@ -150,9 +135,8 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 
 def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return why messages are in quarantine."""
-    tables = found.tables
-    reasons, total, whole = figures.quarantine(tables), tables.rows("quarantine"), tables.rows("waku_messages")
-    size = sum(reason.bytes for reason in reasons)
+    run = found.tables
+    reasons, total, whole = figures.quarantine(run), run.rows("quarantine"), run.rows("waku_messages")
     lead = f"{of(total, whole)} distinct messages could not be decoded, are forged, or on a wrong topic."
     if not reasons:
         return (lead,)
@@ -160,19 +144,9 @@ def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         Bar(label=label(reason.status), value=reason.messages, whole=total, note=of(reason.messages, total))
         for reason in reasons[:CHART_ROWS]
     ]
-    cells = [
-        (text(reason.status), of(reason.messages, total), size_of(reason.bytes, size), text(reason.example))
-        for reason in reasons[:_REASONS]
-    ]
-    columns = [
-        Column(title="reason"),
-        Column(title="messages", figure=True),
-        Column(title="bytes", figure=True),
-        Column(title="an example"),
-    ]
     return (
         lead,
         charts.bars("Quarantined messages", lead, bars),
-        table("Reasons, the most frequent first", columns, cells, of=len(reasons), what="reasons", wide=True),
+        html_table(tables.reasons(run), wide=True),
         rows,
     )

@@ -1,8 +1,8 @@
-"""The tables of a page with all their rows: compressed inside of the file, and read by its script.
+"""The tables of a page: as HTML, and those of a run with all their rows, compressed and read by the page's script.
 
-A page holds at most `MOST_BYTES` of them. What does not fit is left out from the end of a table, and the table says how
-many rows there are and by what order those were chosen. The first `STATIC_ROWS` stand in the page as HTML too, for a
-reader without scripts.
+A page holds at most `MOST_BYTES` of the compressed tables. What does not fit is left out from the end of a table, and
+the table says how many rows there are and by what order those were chosen. The first `STATIC_ROWS` stand in the page as
+HTML too, for a reader without scripts.
 
 Invariant: text from the network is made visible (`fairway.visible`) and cut to a bound before it is embedded; the
 script puts it into the page as text only.
@@ -13,15 +13,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Final
 
 from fairway.pipeline.report.html.page import name, shown, text
-from fairway.pipeline.report.words import clock, duration, percent, size_text
-from fairway.units import NS_PER_MS
+from fairway.pipeline.report.tables import STRANGE, Column, ColumnKind, ReportTable
 
 MOST_BYTES: Final = 20_000_000
 """Of all embedded tables of a page, in base64."""
@@ -32,125 +30,68 @@ _LEVEL: Final = 6
 _SPARE: Final = 0.9
 """How much of the room a cut table is meant to fill."""
 
-
-class ColumnKind(Enum):
-    """What a column holds, and so how it is shown and sorted."""
-
-    NAME = "name"
-    """A name that a stranger chose."""
-    ID = "id"
-    """An id or a hash in hex, to be copied."""
-    WORD = "word"
-    """One of few words: there is a filter for it."""
-    TEXT = "text"
-    COUNT = "count"
-    PART = "part"
-    """A count that is a part of another column's."""
-    TIME = "time"
-    """Milliseconds since the Unix epoch."""
-    SPAN = "span"
-    """Milliseconds."""
-    SIZE = "size"
-    """Bytes."""
-
-
-_FIGURES: Final = frozenset({ColumnKind.COUNT, ColumnKind.PART, ColumnKind.TIME, ColumnKind.SPAN, ColumnKind.SIZE})
 _BREAKABLE: Final = frozenset({ColumnKind.PART, ColumnKind.TIME})
 """Figures of two parts, between which a line may end."""
-_STRANGE: Final = frozenset({ColumnKind.NAME, ColumnKind.ID, ColumnKind.WORD, ColumnKind.TEXT})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataColumn:
-    """A column of a table with all its rows."""
-
-    title: str
-    kind: ColumnKind
-    of: str | None = None
-    """For a part, the title of the column that is its whole."""
-    follows: str | None = None
-    """``channel`` or ``sender``: what following a value of this column shows of all tables."""
-    absent: str = "unknown"
-    """What None means in a column that holds no figures."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataTable:
-    """A table of a page. Rows have a value for each column: text, a number, or None."""
-
-    name: str
-    caption: str
-    columns: tuple[DataColumn, ...]
-    rows: Sequence[Sequence[Any]]
-    total: int
-    """Rows of the run's table."""
-    order: str
-    """By what the rows are ordered, and those that are here were chosen, such as "the most cited first"."""
-    what: str
-    """What a row is, in the plural."""
-
-
-def milliseconds(timestamp_ns: int | None) -> int | None:
-    """Return a timestamp as a page has it."""
-    return None if timestamp_ns is None else timestamp_ns // NS_PER_MS
-
-
-def embedded(tables: Iterable[DataTable]) -> tuple[list[DataTable], str]:
+def embedded(tables: Mapping[str, ReportTable]) -> tuple[dict[str, ReportTable], str]:
     """Return the tables as far as they fit, and the elements that hold them."""
-    kept, elements, room = [], [], MOST_BYTES
-    for table in tables:
-        fitting, packed = _fitted(table, room)
+    kept, elements, room = {}, [], MOST_BYTES
+    for key, table in tables.items():
+        kept[key], packed = _fitted(table, room)
         room -= len(packed)
-        kept.append(fitting)
-        elements.append(f'<script type="application/octet-stream" id="data-{escape(table.name)}">{packed}</script>\n')
+        elements.append(f'<script type="application/octet-stream" id="data-{escape(key)}">{packed}</script>\n')
     return kept, "".join(elements)
 
 
-def static_table(table: DataTable) -> str:
-    """Return the first rows of a table as HTML, which the page's script replaces by all of them."""
+def html_table(table: ReportTable, *, wide: bool = False) -> str:
+    """Return a table as HTML; of one with a name the first rows, which the page's script replaces by all of them.
+
+    A ``wide`` one has the whole width of the page, and on a phone shows each row as a list of its cells.
+    """
+    wide = wide or table.name is not None
     heads = "".join(f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' for column in table.columns)
-    places = {column.title: place for place, column in enumerate(table.columns)}
+    titles = [f' data-title="{escape(column.title)}"' if wide else "" for column in table.columns]
+    rows = table.rows if table.name is None else table.rows[:STATIC_ROWS]
     lines = []
-    for row in table.rows[:STATIC_ROWS]:
+    for row in rows:
         cells = (
-            f'<td{_side(column)} data-title="{escape(column.title)}">{_cell(column, value, row, places)}</td>'
-            for column, value in zip(table.columns, row, strict=True)
+            f"<td{_side(column)}{title}>{_cell(table, place, row)}</td>"
+            for place, (column, title) in enumerate(zip(table.columns, titles, strict=True))
         )
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    count = len(table.rows)
-    more = f"{table.what[:1].upper()}{table.what[1:]}: {table.total:,}, {table.order}."
-    if count < table.total:
-        more += f" {count:,} of them are in this page; the run's tables have the others."
-    shown = ""
-    if len(lines) < count:
-        text = f"The first {len(lines):,} of {count:,} are shown; a browser with scripts shows all."
-        shown = f'<p class="more without">{text}</p>'
+    marks = ""
+    if table.name is not None:
+        marks = f' data-table="{escape(table.name)}" data-what="{escape(table.what)}"'
     return (
-        f'<div class="table wide" data-table="{escape(table.name)}" data-what="{escape(table.what)}">'
-        f"<table><caption>{escape(table.caption)}</caption><thead><tr>{heads}</tr></thead>"
-        f'<tbody>{"".join(lines)}</tbody></table><p class="more">{escape(more)}</p>'
-        f"{shown}</div>"
+        f'<div class="table{" wide" if wide else ""}"{marks}><table><caption>{escape(table.caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>{_more(table, len(lines))}</div>"
     )
 
 
-def _fitted(table: DataTable, room: int) -> tuple[DataTable, str]:
+def _more(table: ReportTable, lines: int) -> str:
+    """Return how many rows there are that are not shown."""
+    count = len(table.rows)
+    if table.name is None:
+        left = f"{table.total - count:,} more of {table.total:,} are not shown."
+        return f'<p class="more">{left}</p>' if table.total > count else ""
+    more = f"{table.what[:1].upper()}{table.what[1:]}: {table.total:,}, {table.order}."
+    if count < table.total:
+        more += f" {count:,} of them are in this page; the run's tables have the others."
+    said = f"The first {lines:,} of {count:,} are shown; a browser with scripts shows all."
+    return f'<p class="more">{escape(more)}</p>' + (f'<p class="more without">{said}</p>' if lines < count else "")
+
+
+def _fitted(table: ReportTable, room: int) -> tuple[ReportTable, str]:
     packed = _packed(table)
     while len(packed) > room and table.rows:
         fewer = int(len(table.rows) * _SPARE * max(room, 0) / len(packed))
-        table = DataTable(
-            name=table.name,
-            caption=table.caption,
-            columns=table.columns,
-            rows=table.rows[:fewer],
-            total=table.total,
-            order=table.order,
-            what=table.what,
-        )
+        table = replace(table, rows=table.rows[:fewer])
         packed = _packed(table)
     return table, packed
 
 
-def _packed(table: DataTable) -> str:
+def _packed(table: ReportTable) -> str:
     columns = [
         {
             "title": column.title,
@@ -162,7 +103,7 @@ def _packed(table: DataTable) -> str:
         for column in table.columns
     ]
     values = [
-        [shown(row[place]) if column.kind in _STRANGE and row[place] is not None else row[place] for row in table.rows]
+        [shown(row[place]) if column.kind in STRANGE and row[place] is not None else row[place] for row in table.rows]
         for place, column in enumerate(table.columns)
     ]
     told = {"columns": columns, "values": values, "total": table.total, "order": table.order, "caption": table.caption}
@@ -170,27 +111,24 @@ def _packed(table: DataTable) -> str:
     return base64.b64encode(gzip.compress(whole, _LEVEL, mtime=0)).decode()
 
 
-def _cell(column: DataColumn, value: Any, row: Sequence[Any], places: dict[str, int]) -> str:
+def _cell(table: ReportTable, place: int, row: Sequence[Any]) -> str:
+    column, value = table.columns[place], row[place]
     if value is None:
-        return f"<i>{escape(column.absent)}</i>" if column.kind in _STRANGE else "-"
-    if column.kind is ColumnKind.ID:
-        return name(value, _ID_HEAD, _ID_TAIL)
-    if column.kind is ColumnKind.NAME:
-        return name(value)
-    if column.kind is ColumnKind.PART and column.of is not None:
-        whole = row[places[column.of]]
-        return f"{value:,} ({percent(value, whole)})" if whole else f"{value:,}"
-    if column.kind is ColumnKind.TIME:
-        day, _, moment = clock(value * NS_PER_MS).partition(" ")
-        return f"<span><span>{day}</span> <span>{moment}</span></span>"
-    if column.kind is ColumnKind.SPAN:
-        return duration(value)
-    if column.kind is ColumnKind.SIZE:
-        return size_text(value)
-    return f"{value:,}" if column.kind in _FIGURES else text(value)
+        return f"<i>{escape(column.absent)}</i>" if column.kind in STRANGE else "-"
+    match column.kind:
+        case ColumnKind.ID:
+            return name(value, _ID_HEAD, _ID_TAIL)
+        case ColumnKind.NAME:
+            return name(value)
+        case ColumnKind.WORD | ColumnKind.TEXT:
+            return text(value)
+        case ColumnKind.TIME:
+            day, _, moment = table.cell(place, row).partition(" ")
+            return f"<span><span>{day}</span> <span>{moment}</span></span>"
+    return table.cell(place, row)
 
 
-def _side(column: DataColumn) -> str:
+def _side(column: Column) -> str:
     if column.kind in _BREAKABLE:
         return f' class="figure {column.kind.value}"'
-    return ' class="figure"' if column.kind in _FIGURES else ""
+    return "" if column.kind in STRANGE else ' class="figure"'

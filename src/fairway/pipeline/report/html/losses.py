@@ -12,7 +12,9 @@ from fairway.pipeline.report import figures
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html.axes import time_ticks
 from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share
-from fairway.pipeline.report.html.page import Column, shortened, table, text
+from fairway.pipeline.report.html.data import html_table
+from fairway.pipeline.report.html.page import shortened
+from fairway.pipeline.report.tables import causes
 from fairway.pipeline.report.words import of
 from fairway.units import counted
 
@@ -92,23 +94,6 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         f"{of(lost, report.headline.known)} messages known are lost, in {len(gappy):,} of "
         f"{counted(len(report.channels), 'channel')}. They are placed at the time at which they were first cited."
     )
-    causes = [
-        (
-            text(each.cause if each.status is None else f"{each.cause}: {each.status}"),
-            of(each.count, lost),
-            text(each.meaning),
-        )
-        for each in report.causes
-    ]
-    causes += [
-        (text(each), of(number, lost), "when it was first cited; that explains it, perhaps")
-        for each, number in report.circumstances.items()
-    ]
-    columns = [
-        Column(title="cause, or circumstance"),
-        Column(title="lost messages", figure=True),
-        Column(title="that is"),
-    ]
     described = f"{lead} A stretch is darker the greater the share of its messages that is lost."
     untold = (
         "An archive does not hold when a participant asked a store, nor when a message came to one. So it cannot be "
@@ -116,7 +101,7 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     )
     return (
         f"{lead} {untold} Holds up: messages that wait for it, and for none that is given up later.",
-        table("Why they are lost", columns, causes, wide=True),
+        html_table(causes(report), wide=True),
         charts.lanes("Share lost, by the time of the first citation", described, lanes, time_ticks(axis)),
         rows,
     )

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from html import escape
 from typing import Final
 
 from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.html.page import Column, KeyFigure, key_figures, name, table, text
+from fairway.pipeline.report.html.data import html_table
+from fairway.pipeline.report.html.page import KeyFigure, key_figures, name, text
+from fairway.pipeline.report.tables import balance_table
 from fairway.pipeline.report.words import clock, of, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.units import counted
 
-_CLASSES: Final = {
-    "delivered": "carried a message that can be read",
-    "incomplete": "segments of a message that cannot be put together",
-    "sync": "sync messages",
-    "retransmissions": "an SDS message again",
-    "duplicates": "the same message again",
-    "quarantined": "not decoded, forged, or on a wrong topic",
-}
 _SECONDS: Final = len("2026-01-01T00:00:00")
 
 
@@ -140,16 +133,7 @@ def rows(tables: RunTables) -> tuple[str, ...]:
         if balance.adds_up
         else f'<span class="bad">This does not add up: {balance.accounted_for:,} rows are accounted for.</span>'
     )
-    counts = asdict(balance)
-    classes = [
-        (f"{title}<small>{meaning}</small>", of(counts[title], balance.rows_in)) for title, meaning in _CLASSES.items()
-    ]
-    columns = [Column(title="class"), Column(title="rows", figure=True)]
-    return (
-        lead,
-        table(f"What became of {balance.rows_in:,} rows", columns, classes),
-        f'<div><p class="note">{_made(tables)}</p></div>',
-    )
+    return lead, html_table(balance_table(balance)), f'<div><p class="note">{_made(tables)}</p></div>'
 
 
 def _made(tables: RunTables) -> str:

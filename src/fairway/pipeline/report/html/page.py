@@ -25,15 +25,6 @@ _FIRST_LETTERS: Final = 2
 """Shorter words are not worth an ellipsis."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column of a table."""
-
-    title: str
-    figure: bool = False
-    """Whether it holds figures, which stand at the right."""
-
-
 def shown(told: object) -> str:
     """Return text from the network as it is shown, up to a bound of its length; not escaped."""
     return _told(told)[:_TOOLTIP]
@@ -61,39 +52,6 @@ def name(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
         return f"<i>{whole}</i>"
     tooltip = "" if whole == short else f' title="{escape(whole[:_TOOLTIP])}"'
     return f'<bdi class="id"{tooltip}>{escape(short) or "(empty)"}</bdi>'
-
-
-def table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str]],
-    *,
-    of: int | None = None,
-    what: str = "rows",
-    wide: bool = False,
-) -> str:
-    """Return a table of cells that are HTML already; ``of`` is how many rows there would be without a bound.
-
-    A ``wide`` one has the whole width of the page, and on a phone shows each row as a list of its cells.
-    """
-    heads = "".join(f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' for column in columns)
-    titles = [f' data-title="{escape(column.title)}"' if wide else "" for column in columns]
-    lines = [
-        "<tr>"
-        + "".join(
-            f"<td{_side(column)}{title}>{cell}</td>" for column, title, cell in zip(columns, titles, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    ]
-    more = ""
-    if of is not None and of > len(lines):
-        more = f'<p class="more">{of - len(lines):,} more of {of:,} {escape(what)} are not shown.</p>'
-    return (
-        f'<div class="table{" wide" if wide else ""}"><table><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{heads}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>{more}</div>"
-    )
 
 
 def section(identifier: str, title: str, lead: str, *parts: str, made_of: Sequence[str] = ()) -> str:
@@ -161,7 +119,3 @@ def page(title: str, head: str, sections: Iterable[tuple[str, str, str]], data: 
 def _part(name: str) -> str:
     """Return a file that is a part of every page."""
     return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")
-
-
-def _side(column: Column) -> str:
-    return ' class="figure"' if column.figure else ""

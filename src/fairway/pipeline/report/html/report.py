@@ -15,11 +15,13 @@ from fairway.pipeline.location import Location
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html import completeness, costs, losses, overview
 from fairway.pipeline.report.html.charts import Charts
-from fairway.pipeline.report.html.data import embedded, static_table
+from fairway.pipeline.report.html.data import embedded, html_table
 from fairway.pipeline.report.html.page import page, section
-from fairway.pipeline.report.html.tables import data_tables
+from fairway.pipeline.report.tables import data_tables
 from fairway.pipeline.run.reading import RunTables
 
+MOST_ROWS: Final = 100_000
+"""Of each table of a page; some 10 MB of messages."""
 _MADE_OF: Final = {
     "channels": ("channel_stats", "incomplete", "sds_ordered"),
     "senders": ("sender_stats", "incomplete", "sds_ordered"),
@@ -56,8 +58,8 @@ def html_report(tables: RunTables) -> str:
     """Return the page of a finished run."""
     found = Findings(tables)
     charts = Charts()
-    kept, data = embedded(data_tables(found))
-    rows = {table.name: static_table(table) for table in kept}
+    kept, data = embedded(data_tables(found, MOST_ROWS))
+    rows = {name: html_table(table) for name, table in kept.items()}
     sections = [
         ("channels", "Channels", losses.channels(charts, found, rows["channels"])),
         ("senders", "Senders", losses.senders(found, rows["senders"])),

@@ -1,0 +1,541 @@
+"""The tables of a report, as the terminal and the page show them: their columns and their rows.
+
+`data_tables` have the rows of a run's tables, each all of them or those that matter most; `_SHOWN` has their columns.
+The other functions make small tables of counts. Cells are values; `ReportTable.cell` gives the text of one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from fairway.pipeline.report import figures
+from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.pipeline.report.evidence import AcknowledgementBasis, meaning_of
+from fairway.pipeline.report.figures import LATENCIES_MS, Latencies
+from fairway.pipeline.report.findings import Findings, bandwidth_of
+from fairway.pipeline.report.headline import Headline
+from fairway.pipeline.report.ranking import worst_first
+from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
+from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.summary import Balance
+from fairway.units import NS_PER_MS
+from fairway.visible import visible
+
+_MOST_CHANNELS_NAMED: Final = 20
+"""Of a content topic."""
+_SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
+_SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")
+
+Row = dict[str, Any]
+
+
+class ColumnKind(Enum):
+    """What a column holds, and so how it is shown and sorted."""
+
+    NAME = "name"
+    """A name that a stranger chose."""
+    ID = "id"
+    """An id or a hash in hex, to be copied."""
+    WORD = "word"
+    """One of few words: there is a filter for it."""
+    TEXT = "text"
+    COUNT = "count"
+    PART = "part"
+    """A count that is a part of another column's."""
+    TIME = "time"
+    """Milliseconds since the Unix epoch."""
+    SPAN = "span"
+    """Milliseconds."""
+    SIZE = "size"
+    """Bytes."""
+    SHARE = "share"
+    """The text of a figure with what it is a part of."""
+
+    @property
+    def is_figure(self) -> bool:
+        """Return whether it stands at the right."""
+        return self not in STRANGE
+
+
+STRANGE: Final = frozenset({ColumnKind.NAME, ColumnKind.ID, ColumnKind.WORD, ColumnKind.TEXT})
+"""The kinds of text, which strangers may have written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    kind: ColumnKind
+    field: str = ""
+    """Of a row of the run's table. One whose name ends with ``_ns`` is shown in milliseconds, bytes in hex, lists with
+    commas."""
+    of: str | None = None
+    """For a part, the title of the column that is its whole."""
+    follows: str | None = None
+    """``channel`` or ``sender``: what following a value of this column shows of all tables."""
+    absent: str = "unknown"
+    """What None means in a column that holds no figures."""
+    narrow: bool = True
+    """Whether a terminal has room for it."""
+
+    def value(self, row: Row) -> Any:
+        """Return what it shows of a row."""
+        value = row[self.field]
+        if self.field.endswith("_ns"):
+            return None if value is None else value // NS_PER_MS
+        if isinstance(value, bytes):
+            return value.hex()
+        return ", ".join(value) or None if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTable:
+    """A table of a report. Rows have a value for each column: text, a number, or None."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Any]]
+    total: int
+    """Rows there would be without a bound."""
+    order: str = ""
+    """By what the rows are ordered, and those that are here were chosen, such as "the most cited first"."""
+    what: str = "rows"
+    """What a row is, in the plural."""
+    name: str | None = None
+    """Of a table with the rows of a table of the run."""
+
+    def cell(self, place: int, row: Sequence[Any]) -> str:
+        """Return the text of a value of a row; text from the network is made visible."""
+        kind, value = self.columns[place].kind, row[place]
+        if value is None:
+            return self.columns[place].absent if kind in STRANGE else "-"
+        match kind:
+            case ColumnKind.PART:
+                whole = row[[column.title for column in self.columns].index(str(self.columns[place].of))]
+                return f"{value:,} ({percent(value, whole)})" if whole else f"{value:,}"
+            case ColumnKind.TIME:
+                return clock(value * NS_PER_MS)
+            case ColumnKind.SPAN:
+                return duration(value)
+            case ColumnKind.SIZE:
+                return size_text(value)
+            case ColumnKind.COUNT:
+                return f"{value:,}"
+        return visible(str(value))
+
+
+def small_table(
+    caption: str, columns: Mapping[str, ColumnKind], rows: Sequence[Sequence[Any]], total: int | None = None
+) -> ReportTable:
+    """Return a table whose rows are at hand; ``columns`` are kinds by title."""
+    heads = tuple(Column(title, kind) for title, kind in columns.items())
+    return ReportTable(caption=caption, columns=heads, rows=rows, total=len(rows) if total is None else total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How the rows of a table of the run are shown."""
+
+    caption: str
+    order: str
+    what: str
+    columns: tuple[Column, ...]
+
+    def of(self, name: str, rows: Sequence[Row], total: int) -> ReportTable:
+        """Return the table with rows."""
+        return ReportTable(
+            name=name,
+            caption=self.caption,
+            columns=self.columns,
+            rows=[tuple(column.value(row) for column in self.columns) for row in rows],
+            total=total,
+            order=self.order,
+            what=self.what,
+        )
+
+
+_CHANNEL: Final = Column("channel", ColumnKind.NAME, "channel_id", follows="channel")
+_SENDER: Final = Column("sender", ColumnKind.NAME, "sender_id", follows="sender")
+_MESSAGE: Final = Column("message", ColumnKind.ID, "message_id")
+_HASH: Final = Column("message hash", ColumnKind.ID, "message_hash")
+_TOPIC: Final = Column("content topic", ColumnKind.NAME, "content_topic")
+_SENT: Final = Column("sent (UTC)", ColumnKind.TIME, "timestamp_ns")
+_SEEN: Final = (
+    Column("first (UTC)", ColumnKind.TIME, "first_seen_ns", narrow=False),
+    Column("last (UTC)", ColumnKind.TIME, "last_seen_ns", narrow=False),
+)
+_FIGURES: Final = (
+    Column("known", ColumnKind.COUNT, "known"),
+    *(
+        Column(told.replace("_", " "), ColumnKind.PART, told, of="known", narrow=told != "readable")
+        for told in ("readable", "lost", "incomplete", "held_up")
+    ),
+    Column("there", ColumnKind.COUNT, "content", narrow=False),
+    Column("acknowledged", ColumnKind.PART, "acknowledged", of="there"),
+    Column("p50", ColumnKind.SPAN, "latency_p50_ms"),
+    Column("p95", ColumnKind.SPAN, "latency_p95_ms"),
+    Column("repeats", ColumnKind.COUNT, "repeats", narrow=False),
+    *_SEEN,
+)
+_SHOWN: Final = {
+    "channels": _Shown(
+        "Channels, worst first",
+        "those first of which the greatest share is lost with 95 % certainty",
+        "channels",
+        (_CHANNEL, *_FIGURES, Column("senders", ColumnKind.COUNT, "senders", narrow=False)),
+    ),
+    "senders": _Shown(
+        "Senders, those of whom most was lost first",
+        "those first of whom the greatest share is lost with 95 % certainty",
+        "channels and senders",
+        (
+            _CHANNEL,
+            _SENDER,
+            *(replace(each, narrow=each.narrow and each.kind is not ColumnKind.SPAN) for each in _FIGURES),
+        ),
+    ),
+    "lost": _Shown(
+        "Lost messages, most cited first",
+        "the most cited first",
+        "lost messages",
+        (
+            _CHANNEL,
+            _MESSAGE,
+            _SENDER,
+            Column("cause", ColumnKind.WORD, "cause"),
+            Column("meanwhile", ColumnKind.WORD, "meanwhile", narrow=False),
+            Column("cited by", ColumnKind.COUNT, "cited_by"),
+            Column("holds up", ColumnKind.COUNT, "holds_up"),
+            Column("first cited (UTC)", ColumnKind.TIME, "first_cited_ns"),
+            Column("last cited (UTC)", ColumnKind.TIME, "last_cited_ns", narrow=False),
+            _HASH,
+        ),
+    ),
+    "incomplete": _Shown(
+        "Messages that lack segments",
+        "those that lack least first",
+        "messages that cannot be put together",
+        (
+            _CHANNEL,
+            _SENDER,
+            Column("payload hash", ColumnKind.ID, "segment_hash"),
+            Column("why", ColumnKind.WORD, "outcome"),
+            Column("segments there", ColumnKind.COUNT, "held"),
+            Column("needed", ColumnKind.COUNT, "data_segments"),
+            *_SEEN,
+        ),
+    ),
+    "lacked": _Shown(
+        "What stores lacked, by content topic",
+        "the most lacking first",
+        "stores, topics and channels",
+        (
+            Column("store", ColumnKind.NAME, "source"),
+            _TOPIC,
+            _CHANNEL,
+            Column("lacked", ColumnKind.PART, "lacked", of="of the topic"),
+            Column("of the topic", ColumnKind.COUNT, "of"),
+        ),
+    ),
+    "rate": _Shown(
+        "Senders in each epoch in which they sent",
+        "the busiest first",
+        "senders and epochs",
+        (
+            _SENDER,
+            Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
+            Column("messages", ColumnKind.COUNT, "messages"),
+            Column("charged", ColumnKind.PART, "charged", of="limit"),
+            Column("limit", ColumnKind.COUNT, "rate_limit"),
+            Column("channels", ColumnKind.COUNT, "channels", narrow=False),
+            Column("message ids", ColumnKind.COUNT, "message_ids", narrow=False),
+            Column("used twice", ColumnKind.COUNT, "double_signals"),
+        ),
+    ),
+    "quarantine": _Shown(
+        "Messages in quarantine",
+        "the largest first",
+        "messages in quarantine",
+        (
+            Column("reason", ColumnKind.WORD, "status"),
+            Column("what is wrong", ColumnKind.TEXT, "error"),
+            _TOPIC,
+            Column("stores", ColumnKind.WORD, "sources"),
+            _SENT,
+            Column("size", ColumnKind.SIZE, "payload_bytes"),
+            _HASH,
+        ),
+    ),
+    "messages": _Shown(
+        "Messages that are there",
+        "the newest first",
+        "messages that are there",
+        (
+            _CHANNEL,
+            _SENDER,
+            _MESSAGE,
+            _SENT,
+            Column("state", ColumnKind.WORD, "status"),
+            Column("waits for", ColumnKind.ID, "waits_for", absent="none"),
+            Column("stores", ColumnKind.WORD, "stores"),
+            _HASH,
+        ),
+    ),
+}
+"""By name, those first that a page should have whole."""
+
+
+def data_tables(found: Findings, most: int) -> dict[str, ReportTable]:
+    """Return the tables by name, those first that a page should have whole, with at most so many rows each."""
+    tables = found.tables
+    made = {
+        "channels": _channels(found, most),
+        "senders": _senders(found, most),
+        "lost": _lost(found, most),
+        "incomplete": _incomplete(tables, most),
+        "lacked": _lacked(found, most),
+        "rate": _greatest(tables, "rate_utilisation", None, "messages", most),
+        "quarantine": _greatest(tables, "quarantine", None, "payload_bytes", most),
+        "messages": _messages(found, most),
+    }
+    shown = _SHOWN | {"rate": _rate_columns(tables, made["rate"][0])}
+    return {name: each.of(name, *made[name]) for name, each in shown.items()}
+
+
+def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
+    """Return the columns of the table of epochs that say something: of a limit, and of proofs."""
+    shown, absent = _SHOWN["rate"], set[str]()
+    if tables.manifest["options"].get("rate_limit") is None:
+        absent |= {"rate_limit", "charged"}
+    if not any(row["message_ids"] for row in rows):
+        absent |= {"message_ids", "double_signals"}
+    return replace(shown, columns=tuple(column for column in shown.columns if column.field not in absent))
+
+
+def _channels(found: Findings, most: int) -> tuple[list[Row], int]:
+    rows = heapq.nsmallest(
+        most, found.channel_rows, key=lambda row: worst_first(found.channels[row["channel_id"]], row["channel_id"])
+    )
+    return [row | _counts(found.channels[row["channel_id"]]) for row in rows], len(found.channel_rows)
+
+
+def _senders(found: Findings, most: int) -> tuple[list[Row], int]:
+    def told() -> Iterator[tuple[Headline, Row]]:
+        for batch in found.tables.batches("sender_stats"):
+            for row in batch.to_pylist():
+                yield found.accounts.of_sender(row), row
+
+    worst = heapq.nsmallest(
+        most, told(), key=lambda pair: worst_first(pair[0], pair[1]["channel_id"], pair[1]["sender_id"])
+    )
+    return [row | _counts(each) for each, row in worst], found.report.senders_in_all
+
+
+def _counts(told: Headline) -> Row:
+    return {name: getattr(told, name) for name in ("known", "readable", "lost", "incomplete", "held_up")}
+
+
+def _lost(found: Findings, most: int) -> tuple[list[Row], int]:
+    told = heapq.nsmallest(
+        most, found.lost, key=lambda each: (-each.cited_by, each.first_cited_ns or 0, each.message_id)
+    )
+    fields = ("channel_id", "message_id", "sender_id", "cited_by", "holds_up", "first_cited_ns", "last_cited_ns")
+    rows = [
+        {
+            **{name: getattr(each, name) for name in fields},
+            "cause": each.cause.value if each.status is None else f"{each.cause.value}: {each.status}",
+            "meanwhile": ", ".join(each.meanwhile),
+            "message_hash": each.retrieval_hint,
+        }
+        for each in told
+    ]
+    return rows, found.report.headline.lost
+
+
+def _lacked(found: Findings, most: int) -> tuple[list[Row], int]:
+    topics = _channels_of_topics(found.tables) if found.lacks.topics else {}
+    fields = ("source", "content_topic", "lacked", "of")
+    rows = [
+        {**{name: getattr(each, name) for name in fields}, "channel_id": channel}
+        for each in found.lacks.topics
+        for channel in topics.get(each.content_topic, [None])
+    ]
+    return rows[:most], len(rows)
+
+
+def _channels_of_topics(tables: RunTables) -> dict[str, list[str]]:
+    """Return the channels of each content topic, as far as there are not too many."""
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for batch in tables.batches("sds_messages", ["content_topic", "channel_id"]):
+        pairs = pa.Table.from_batches([batch]).group_by(["content_topic", "channel_id"], use_threads=False)
+        for row in pairs.aggregate([]).to_pylist():
+            known = found[row["content_topic"]]
+            if len(known) < _MOST_CHANNELS_NAMED:
+                known[row["channel_id"]] = None
+    return {topic: sorted(channels) for topic, channels in found.items()}
+
+
+def _messages(found: Findings, most: int) -> tuple[list[Row], int]:
+    columns = ["channel_id", "sender_id", "message_id", "timestamp_ns", "status", "waits_for", "message_hash"]
+    rows, total = _greatest(found.tables, "sds_ordered", columns, "timestamp_ns", most)
+    stores = _stores_of(found, [row["message_hash"] for row in rows])
+    return [row | {"stores": stores.get(row["message_hash"])} for row in rows], total
+
+
+def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | None, str]:
+    """Return the names of the stores that had each of some messages; empty if there is one store or none."""
+    if len(found.store_rows) < 2 or not hashes:
+        return {}
+    wanted = pa.array([told for told in hashes if told is not None], type=pa.binary())
+    named: dict[bytes | None, str] = {}
+    for batch in found.tables.batches("waku_messages", ["message_hash", "sources"]):
+        hit = batch.filter(pc.is_in(batch.column(0), value_set=wanted))
+        for digest, sources in zip(hit.column(0).to_pylist(), hit.column(1).to_pylist(), strict=True):
+            told = sources or ()
+            named[digest] = "all stores" if len(told) == len(found.store_rows) else ", ".join(told) or "unnamed"
+    return named
+
+
+def _incomplete(tables: RunTables, most: int) -> tuple[list[Row], int]:
+    names = [column.field for column in _SHOWN["incomplete"].columns]
+    columns = {name: ds.field(name) for name in names} | {"lacking": ds.field("data_segments") - ds.field("held")}
+    # A set of which only parity is there tells not how much it lacks, and comes last.
+    order = [(name, "ascending") for name in ("lacking", "channel_id", "sender_id", "segment_hash")]
+    return tables.head("incomplete", columns, order, most), tables.rows("incomplete")
+
+
+def _greatest(
+    tables: RunTables, table: str, columns: Sequence[str] | None, by: str, most: int
+) -> tuple[list[Row], int]:
+    """Return the rows with the greatest values in a column of integers, and how many rows there are in all.
+
+    A first pass over this column finds which values are among the greatest, so that no other row is read.
+    """
+    total, where = tables.rows(table), None
+    if total > most:
+        values = np.concatenate([_ints(batch.column(0)) for batch in tables.batches(table, [by])])
+        least = int(np.partition(values, len(values) - most)[len(values) - most])
+        where = ds.field(by) >= least
+    rows = [row for batch in tables.batches(table, columns, where) for row in batch.to_pylist()]
+    rows.sort(key=lambda row: (row[by] is None, -(row[by] or 0)))
+    return rows[:most], total
+
+
+def _ints(column: Any) -> npt.NDArray[np.int64]:
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def causes(report: ArchiveReport) -> ReportTable:
+    """Return why messages are lost, and what was wrong when they were first cited."""
+    lost = report.headline.lost
+    rows = [
+        (each.cause if each.status is None else f"{each.cause}: {each.status}", of(each.count, lost), each.meaning)
+        for each in report.causes
+    ]
+    meant = "when it was first cited; that explains it, perhaps"
+    rows += [(each, of(number, lost), meant) for each, number in report.circumstances.items()]
+    columns = {"cause, or circumstance": ColumnKind.TEXT, "lost messages": ColumnKind.SHARE, "that is": ColumnKind.TEXT}
+    return small_table("Why they are lost", columns, rows)
+
+
+def stores(report: ArchiveReport) -> ReportTable:
+    """Return how much each store had of what any of them had."""
+    columns = dict.fromkeys(("had", "lacked", "alone had"), ColumnKind.SHARE)
+    rows = [(each.source, of(each.had, each.of), f"{each.lacked:,}", of(each.alone, each.of)) for each in report.stores]
+    return small_table("Stores, least complete first", {"store": ColumnKind.NAME} | columns, rows)
+
+
+def outages(report: ArchiveReport, most: int = 50) -> ReportTable:
+    """Return when stores were out, the outages that lacked most first."""
+    found = sorted((outage for store in report.stores for outage in store.outages), key=lambda outage: -outage.lacked)
+    columns = {
+        "store": ColumnKind.NAME,
+        "from (UTC)": ColumnKind.TIME,
+        "to (UTC)": ColumnKind.TIME,
+        "lacked, of what other stores had then": ColumnKind.SHARE,
+    }
+    rows = [
+        (each.source, each.begin_ns // NS_PER_MS, each.last_ns // NS_PER_MS, of(each.lacked, each.of))
+        for each in found[:most]
+    ]
+    return small_table("Outages", columns, rows, len(found))
+
+
+def latency(told: Latencies) -> ReportTable:
+    """Return how many messages were acknowledged within which time."""
+    columns = {"time since it was sent": ColumnKind.TEXT, "content messages": ColumnKind.SHARE}
+    rows = [(duration(limit), of(told.share(limit), told.total)) for limit in LATENCIES_MS]
+    rows.append(("at any time", of(told.acknowledged, told.total)))
+    return small_table("Acknowledged within", columns, rows if told.total else ())
+
+
+def evidence(basis: AcknowledgementBasis) -> ReportTable:
+    """Return how often each kind of evidence was the one that counted."""
+    pairs = sum(basis.evidence.values())
+    columns = {"evidence": ColumnKind.TEXT, "messages and participants": ColumnKind.SHARE, "that is": ColumnKind.TEXT}
+    rows = [(name, of(number, pairs), meaning_of(name)) for name, number in basis.evidence.items()]
+    return small_table("What acknowledgement rests on", columns, rows)
+
+
+def bandwidth(tables: RunTables) -> ReportTable:
+    """Return where the bytes of all channels went."""
+    parts = bandwidth_of(tables)
+    whole, carriers = sum(size for _, size, _ in parts), tables.rows("sds_messages")
+    columns = {"part": ColumnKind.TEXT, "bytes": ColumnKind.SHARE, "messages with it": ColumnKind.SHARE}
+    rows = [(part, size_of(size, whole), of(messages, carriers)) for part, size, messages in parts]
+    return small_table("Bandwidth", columns, rows)
+
+
+def utilisation(tables: RunTables) -> ReportTable:
+    """Return how many senders and epochs used which share of the rate limit; no rows if the limit is not known."""
+    columns = {"share of the limit": ColumnKind.TEXT, "senders and epochs": ColumnKind.SHARE}
+    if tables.manifest["options"].get("rate_limit") is None:
+        return small_table("Utilisation", columns, ())
+    counts, total = figures.utilisation(tables, _SHARES_PCT), tables.rows("rate_utilisation")
+    rows = [(share, of(number, total)) for share, number in zip(_SHARE_NAMES, counts, strict=True)]
+    return small_table("Utilisation", columns, rows[::-1])
+
+
+def reasons(tables: RunTables, most: int = 15) -> ReportTable:
+    """Return why messages are in quarantine, the most frequent reason first."""
+    found, total = figures.quarantine(tables), tables.rows("quarantine")
+    size = sum(each.bytes for each in found)
+    columns = {
+        "reason": ColumnKind.TEXT,
+        "messages": ColumnKind.SHARE,
+        "bytes": ColumnKind.SHARE,
+        "an example": ColumnKind.TEXT,
+    }
+    rows = [(each.status, of(each.messages, total), size_of(each.bytes, size), each.example) for each in found[:most]]
+    return small_table("Quarantine by reason", columns, rows, len(found))
+
+
+_CLASSES: Final = {
+    "delivered": "carried a message that can be read",
+    "incomplete": "segments of a message that cannot be put together",
+    "sync": "sync messages",
+    "retransmissions": "an SDS message again",
+    "duplicates": "the same message again",
+    "quarantined": "not decoded, forged, or on a wrong topic",
+}
+
+
+def balance_table(balance: Balance) -> ReportTable:
+    """Return what became of the rows of the input."""
+    counts = asdict(balance)
+    verdict = "all are accounted for" if balance.adds_up else "this does not add up"
+    columns = {"class": ColumnKind.TEXT, "rows": ColumnKind.SHARE, "that is": ColumnKind.TEXT}
+    rows = [(name, of(counts[name], balance.rows_in), meaning) for name, meaning in _CLASSES.items()]
+    return small_table(f"What became of {balance.rows_in:,} rows: {verdict}", columns, rows)
