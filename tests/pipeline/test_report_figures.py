@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 import numpy as np
 
 from fairway.pipeline.report import figures, outages, stores
-from fairway.pipeline.report.ranking import least_share
+from fairway.pipeline.report.headline import least_share
 from fairway.pipeline.report.words import duration, duration_text, percent
 from fairway.pipeline.run.reading import RunTables
 from run_tables import write_run

@@ -26,9 +26,8 @@ from fairway.pipeline.report.archive_report import (
 from fairway.pipeline.report.causes import CAUSES, Causes, LossCause, LostMessage, quarantined_hints
 from fairway.pipeline.report.evidence import acknowledgement_basis
 from fairway.pipeline.report.figures import TimeAxis, time_axis
-from fairway.pipeline.report.headline import Accounts, Sender, headline_of
+from fairway.pipeline.report.headline import Accounts, Sender, headline_of, worst_first
 from fairway.pipeline.report.oddities import DAMAGED, DamagedCopies, oddities
-from fairway.pipeline.report.ranking import worst_first
 from fairway.pipeline.report.rates import double_signals, over_limit
 from fairway.pipeline.report.stores import store_lacks
 from fairway.pipeline.report.to_do import MOST_OF_A_KIND, Found, SenderLoss, StoreShare, to_do_of

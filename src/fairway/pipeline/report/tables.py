@@ -24,8 +24,7 @@ from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.evidence import AcknowledgementBasis, meaning_of
 from fairway.pipeline.report.figures import LATENCIES_MS, Latencies
 from fairway.pipeline.report.findings import Findings, bandwidth_of
-from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.ranking import worst_first
+from fairway.pipeline.report.headline import Headline, worst_first
 from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import Balance

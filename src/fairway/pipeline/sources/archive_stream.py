@@ -18,9 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.options import SourceOptions, offset_of, place_of
-from fairway.pipeline.sources.source_stream import Offset, SourceStream
+from fairway.pipeline.sources.source_stream import Offset, SourceStream, check_for_data_loss
 from fairway.pipeline.sources.waku_messages import ArchiveScan
 from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchiveSlice
 

@@ -13,13 +13,16 @@ their data (`lip76_stream`).
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from fairway.storage.archive import ArchiveCursor
+from fairway.errors import StoreQueryError
+from fairway.pipeline.sources.options import offset_of
+from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ReadableArchive, time_slice
 
 Offset: TypeAlias = dict[str, Any]
 """A place in a stream, as values for JSON."""
@@ -63,3 +66,28 @@ class SourceStream(ABC):
     @abstractmethod
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a part in batches of `ARROW_SCHEMA`."""
+
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source: str, *, fail: bool) -> None:
+    """Raise `StoreQueryError`, or warn, if messages after ``reached`` may have been removed (``failOnDataLoss``).
+
+    Stores remove the oldest messages first. So an archive with a message at or before ``reached`` has all messages
+    after it. If it has none, messages may be lost; this may be a false alarm.
+
+    A cursor that is none of a message, such as the beginning of a time range, is not checked.
+    """
+    if reached.message_hash in {b"", LARGEST_HASH}:
+        return
+    first = archive.nth(1, time_slice())
+    if first is not None and first <= reached:
+        return
+    text = (
+        f"{source}: nothing up to the offset {offset_of(reached)} is left in the archive, so messages behind it may "
+        "have been dropped unread"
+    )
+    if fail:
+        raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with what is there")
+    _LOG.warning(text)

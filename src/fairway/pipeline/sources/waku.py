@@ -23,7 +23,7 @@ Options (their names in any case):
 - ``minPartitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
 - ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it
-  may be a false alarm: `fairway.pipeline.sources.data_loss`).
+  may be a false alarm: `fairway.pipeline.sources.source_stream`).
 - ``settleMs``: age by its timestamp at which a stream reads a message, in milliseconds (default 30,000); of Parquet,
   age at which a file that is not whole counts as damaged.
 
@@ -64,11 +64,11 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
-from fairway.pipeline.sources.data_loss import check_for_data_loss
 from fairway.pipeline.sources.filters import push_filters
 from fairway.pipeline.sources.options import LATEST, SourceOptions
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.short_errors import short_errors
+from fairway.pipeline.sources.source_stream import check_for_data_loss
 from fairway.pipeline.sources.stream import WakuStreamReader
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
 from fairway.storage.archive import ArchiveCursor

@@ -6,8 +6,7 @@ from fairway.pipeline.report import tables
 from fairway.pipeline.report.archive_report import ArchiveReport, StoreReport
 from fairway.pipeline.report.figures import TimeAxis
 from fairway.pipeline.report.findings import Findings
-from fairway.pipeline.report.html.axes import time_ticks
-from fairway.pipeline.report.html.charts import Bar, Charts, Lane
+from fairway.pipeline.report.html.charts import Bar, Charts, Lane, time_ticks
 from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.stores import StoreOverTime

@@ -10,8 +10,7 @@ from typing import Final
 from fairway.pipeline.report import figures, tables
 from fairway.pipeline.report.figures import LATENCIES_MS
 from fairway.pipeline.report.findings import Findings, bandwidth_of, busiest_epochs
-from fairway.pipeline.report.html.axes import latency_place, latency_ticks, time_ticks
-from fairway.pipeline.report.html.charts import Bar, Charts
+from fairway.pipeline.report.html.charts import Bar, Charts, latency_place, latency_ticks, time_ticks
 from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.losses import CHART_ROWS, label
 from fairway.pipeline.report.tables import ColumnKind, small_table

@@ -10,8 +10,7 @@ from typing import Final
 
 from fairway.pipeline.report import figures
 from fairway.pipeline.report.findings import Findings
-from fairway.pipeline.report.html.axes import time_ticks
-from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share
+from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share, time_ticks
 from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.page import shortened
 from fairway.pipeline.report.tables import causes
