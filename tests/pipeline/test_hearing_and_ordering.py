@@ -44,9 +44,9 @@ pytestmark = pytest.mark.spark
 SDS = exact_schema(table_named("sds_messages").schema)
 BUCKETS, TASKS = 3, 2
 SEGMENT_SIZES = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
-# Channels that bounds split: one in order, one with gaps, one with broken clocks, one with gaps and too large, and one
-# of which all messages have one timestamp and cite nothing.
-SPLIT = ("clean", "gappy", "broken", "large", "same")
+# Channels that bounds split: one in order, one with gaps, one with broken clocks, two such above the limit, and one of
+# which all messages have one timestamp and cite nothing.
+SPLIT = ("clean", "gappy", "broken", "large", "same", "worse")
 BOUNDS = [
     ("broken", 40, ""),
     ("broken", 90, "m089"),
@@ -60,9 +60,10 @@ BOUNDS = [
     ("same", 9, "m040"),
     ("same", 9, "m080"),
     ("small", FIRST_CLOCK, ""),
+    ("worse", 50, ""),
 ]
 LIMIT = 60_000
-CLOCKS = {("broken", 70): 3}
+CLOCKS = {("broken", 70): 3, ("worse", 70): 3}
 """The clock of one sender is far behind."""
 
 
@@ -118,7 +119,7 @@ def archive(rng):
     for channel_id, count in (*((name, 120) for name in SPLIT), ("small", 8), ("tiny", 3)):
         for number in range(count):
             history = [f"m{earlier:03}" for earlier in range(max(0, number - 3), number)]
-            if channel_id in {"gappy", "large", "tiny"} and number % 17 == 2:
+            if channel_id in {"gappy", "large", "tiny", "worse"} and number % 17 == 2:
                 history.append(f"gone{number}")
             rows.append(
                 sds_row(
@@ -127,7 +128,7 @@ def archive(rng):
                     lamport=CLOCKS.get((channel_id, number), 9 if channel_id == "same" else number + 1),
                     sender_id=("alice", "bob", "carol")[number % 3],
                     causal_history=cites(*history if channel_id != "same" else ()),
-                    history_bytes=400 if channel_id == "large" else 200,
+                    history_bytes=400 if channel_id in {"large", "worse"} else 200,
                 )
             )
     again = dict(rows[10]) | {"message_hash": b"again", "sighting": 2, "timestamp_ns": 10**6}
@@ -238,12 +239,13 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
         assert unordered(folder.rows(name)) == unordered(table.to_pylist()), name
     assert sum(row["how"] == "bloom" for row in folder.rows("acknowledgements")) == 2
     split = {name: SplitChannel.from_json(channel) for name, channel in facts.items()}
-    assert {name: channel.is_troubled for name, channel in split.items()} == {
-        "clean": False,
-        "gappy": True,
-        "broken": True,
-        "large": True,
-        "same": False,
+    assert {name: (channel.has_gaps, channel.is_disordered) for name, channel in split.items()} == {
+        "clean": (False, False),
+        "gappy": (True, True),
+        "broken": (False, True),
+        "large": (True, False),
+        "same": (False, False),
+        "worse": (True, True),
     }
     assert sum(split["clean"].counts.values()) == 120
     assert sorted(split["same"].counts.values()) == [40, 40, 40]
@@ -253,6 +255,12 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
     assert folder.take(collected(order.frame(spark, folder.names, TASKS))) == []
     assert set(folder.names) > set(ordering.WRITTEN)
     absent = pa.concat_tables([absent_of(missing), computed_in(computed_segments_in(sets))])
-    assert folder.rows("sds_ordered") == channel_logs(logged_in(unique), absent, max_channel_bytes=LIMIT).to_pylist()
-    statuses = {(row["channel_id"], row["status"]) for row in folder.rows("sds_ordered")}
-    assert {("clean", "complete"), ("gappy", "waiting"), ("large", "not-computed")} <= statuses
+    rows = folder.rows("sds_ordered")
+    for is_worse, limit in ((False, 2**40), (True, LIMIT)):
+        whole = channel_logs(logged_in(unique), absent, max_channel_bytes=limit).to_pylist()
+        expected, found = (
+            [row for row in each if (row["channel_id"] == "worse") == is_worse] for each in (whole, rows)
+        )
+        assert found == expected
+    statuses = {(row["channel_id"], row["status"]) for row in rows}
+    assert {("clean", "complete"), ("gappy", "waiting"), ("large", "waiting"), ("worse", "not-computed")} <= statuses

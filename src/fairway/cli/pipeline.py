@@ -92,7 +92,7 @@ def run(
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
     ] = DEFAULT_PARITY_RATE,
     max_channel_bytes: Annotated[
-        int, typer.Option(min=1, help="Ids and citations of a channel with gaps that one worker takes to order it.")
+        int, typer.Option(min=1, help="Ids and citations of a channel with broken clocks that one worker takes.")
     ] = _DEFAULT_CHANNEL_BYTES,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:

@@ -259,6 +259,8 @@ class Bucket:
     """All rows of a bucket."""
 
     number: int
+    step: int = 0
+    """Several steps of one number are worked on by one task, one after the other."""
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """The rows by kind, in chunks as they came; what is in no chunk is not there."""
     notes: list[pa.RecordBatch] = field(default_factory=list)
@@ -270,12 +272,19 @@ class Bucket:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> Bucket:
-    """Return the bucket of a task.
+    """Return the bucket of a task of one step; see `gathered_steps`."""
+    first, *others = gathered_steps(batches, spill_bytes=spill_bytes)
+    if others:
+        raise ValueError(f"the bucket {first.number} has {1 + len(others)} steps, and one was expected")
+    return first
+
+
+def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> list[Bucket]:
+    """Return the steps of the bucket of a task, ascending; one without rows if there is none. The first has the notes.
 
     Tables stay in memory. With more than ``spill_bytes`` they are in a temporary file, and what is returned are views
     of it, which the system reads as it likes.
     """
-    number: int | None = None
     notes: list[pa.RecordBatch] = []
     with _Tables(spill_bytes) as gathering:
         for batch in map(narrowed, batches):
@@ -284,17 +293,36 @@ def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTE
                 if kind == NOTE:
                     notes.append(pa.record_batch(batch.slice(place, 1).columns, schema=_SCHEMA))
                 else:
-                    number = numbers[place] if number is None else number
-                    gathering.add(kind, _table(batch.column("blob")[place].as_buffer()))
-        parts: defaultdict[str, list[pa.Table]] = defaultdict(list)
-        for kind, table in gathering.all():
-            parts[kind].append(table)
-    return Bucket(number or 0, {kind: pa.concat_tables(tables) for kind, tables in parts.items()}, notes)
+                    gathering.add((numbers[place], kind), _table(batch.column("blob")[place].as_buffer()))
+        parts: defaultdict[int, defaultdict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
+        for (number, kind), table in gathering.all():
+            parts[number][kind].append(table)
+    steps = [
+        Bucket(
+            number % MAX_BUCKETS,
+            number // MAX_BUCKETS,
+            {kind: pa.concat_tables(tables) for kind, tables in kinds.items()},
+        )
+        for number, kinds in sorted(parts.items())
+    ] or [Bucket(0)]
+    steps[0].notes.extend(notes)
+    return steps
+
+
+def in_steps(batches: Batches, numbers: Mapping[int, tuple[int, int]]) -> Batches:
+    """Yield rows of `BLOBS` as steps of buckets; ``numbers`` has bucket and step in place of some numbers."""
+    for batch in batches:
+        number = batch.column("bucket")[0].as_py()
+        if number in numbers:
+            bucket, step = numbers[number]
+            told = pa.array([bucket + step * MAX_BUCKETS] * batch.num_rows, pa.int32())
+            batch = batch.set_column(0, _SCHEMA.field(0), told)  # noqa: PLW2901 - the same rows
+        yield batch
 
 
 def exchanged(blobs: DataFrame, count: int) -> DataFrame:
-    """Bring the blobs of each bucket into a partition of its number; there are ``count`` of them."""
-    return blobs.repartitionById(count, F.col("bucket"))
+    """Bring the blobs of each bucket, of all its steps, into a partition of its number; there are ``count`` of them."""
+    return blobs.repartitionById(count, F.col("bucket") % MAX_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,10 +436,10 @@ class _Tables:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: list[tuple[str, pa.Table]] = []
+        self._held: list[tuple[tuple[int, str], pa.Table]] = []
         self._size_bytes = 0
         self._file: IO[bytes] | None = None
-        self._spilled: list[tuple[str, int, int]] = []
+        self._spilled: list[tuple[tuple[int, str], int, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -420,26 +448,26 @@ class _Tables:
         if self._file is not None:
             self._file.close()  # what is mapped stays until no table needs it
 
-    def add(self, kind: str, table: pa.Table) -> None:
-        self._held.append((kind, table))
+    def add(self, key: tuple[int, str], table: pa.Table) -> None:
+        self._held.append((key, table))
         self._size_bytes += table.nbytes
         if self._size_bytes > self._most_bytes:
             self._spill()
 
-    def all(self) -> list[tuple[str, pa.Table]]:
+    def all(self) -> list[tuple[tuple[int, str], pa.Table]]:
         if self._file is None:
             return self._held
         self._spill()
         self._file.flush()
         whole = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-        return [(kind, _table(whole.slice(start, size))) for kind, start, size in self._spilled]
+        return [(key, _table(whole.slice(start, size))) for key, start, size in self._spilled]
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - closed with the tables
-        for kind, table in self._held:
+        for key, table in self._held:
             stream = _stream(table)  # not compressed, so that the tables can be views of it
-            self._spilled.append((kind, self._file.tell(), stream.size))
+            self._spilled.append((key, self._file.tell(), stream.size))
             self._file.write(stream)
         self._held = []
 

@@ -61,8 +61,15 @@ class SplitChannel:
     """By the number of a range, how many content messages of the channel are in it."""
     log_bytes: int
     """The size of their ids and citations."""
-    is_troubled: bool
-    """Whether the channel has gaps or broken clocks."""
+    has_gaps: bool
+    """Whether the channel cites messages that are missing."""
+    is_disordered: bool
+    """Whether a message cites another whose timestamp is not below its own."""
+
+    @property
+    def parts(self) -> list[int]:
+        """The numbers of its ranges, ascending."""
+        return sorted(self.counts)
 
     def before(self, number: int) -> int:
         """Return how many content messages are in the ranges before the one of this number."""
@@ -75,7 +82,7 @@ class SplitChannel:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> SplitChannel:
         """Return what `as_json` made."""
-        return cls(counts=dict(told["counts"]), log_bytes=told["log_bytes"], is_troubled=told["is_troubled"])
+        return cls(**{**told, "counts": dict(told["counts"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,21 +178,25 @@ class Hearing:
             if table.num_rows:
                 yield self.files.write(name, bucket.number, table)
         gappy = missing.column("channel_id").filter(self._are_split(missing))
-        yield note(troubled=pa.chunked_array([*gappy.chunks, *_out_of_order(sent, cited).chunks]).unique().to_pylist())
+        yield note(gappy=gappy.unique().to_pylist(), disordered=_out_of_order(sent, cited).unique().to_pylist())
 
 
 def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the notes of the job tell of split channels (`SplitChannel`), by their names, as JSON knows it."""
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     sizes: Counter[str] = Counter()
-    troubled: set[str] = set()
+    gappy: set[str] = set()
+    disordered: set[str] = set()
     for told in notes:
-        troubled.update(told.get("troubled", ()))
+        gappy.update(told.get("gappy", ()))
+        disordered.update(told.get("disordered", ()))
         for channel, number, messages, size in told.get("split", ()):
             counts[channel][number] += messages
             sizes[channel] += size
     return {
-        channel: SplitChannel(counts=own, log_bytes=sizes[channel], is_troubled=channel in troubled).as_json()
+        channel: SplitChannel(
+            counts=own, log_bytes=sizes[channel], has_gaps=channel in gappy, is_disordered=channel in disordered
+        ).as_json()
         for channel, own in counts.items()
     }
 

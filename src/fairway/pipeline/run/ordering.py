@@ -6,9 +6,10 @@
     tasks over files of missing_messages: what is absent            +-> by range of (channel, timestamp, id): the table
     tasks over files of computed_segments: what is absent as well --+
 
-Most channels are whole in one range, and its task orders them. The log of a split channel with gaps or broken clocks
-goes to the range in which the channel begins, if it fits there. If it does not, or if the channel has neither, each
-range numbers its part; the job before counted the messages of each. No contents are read.
+Most channels are whole in one range, and its task orders them. Of a split channel in order and without gaps, each range
+numbers its part; the job before counted the messages of each. The parts of one with gaps go to the task of its first
+range, which works on one after the other (`carried_logs`). One with broken clocks goes there as a whole, if it fits; if
+not, its messages are not computed. No contents are read.
 
 Its notes are those of files.
 """
@@ -25,10 +26,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered
+from fairway.pipeline.exchange import (
+    BLOBS,
+    Batches,
+    Bucket,
+    Cutter,
+    begin_task,
+    exchanged,
+    filtered,
+    gathered_steps,
+    in_steps,
+)
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
+from fairway.pipeline.stages.carried_log import carried_logs
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, ChannelPart, channel_logs
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
 from fairway.pipeline.tables.files import TableFiles
@@ -43,6 +55,8 @@ _READ: Final = {
 }
 """The columns of each table that are read."""
 
+_FIRST, _OTHERS, _LAST = range(3)
+"""The places of files of one range."""
 _Cut = tuple[str, pa.Table, NDArray[np.uint16]]
 """A kind, rows of it, and the range that each goes to."""
 
@@ -68,12 +82,27 @@ class Ordering:
         return len(self.bounds) + 1
 
     def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
-        cutters = {kind: Cutter(kind, self._ranges) for kind in ("logged", "absent")}
+        steps = self._steps()
+        cutters = {kind: Cutter(kind, self._ranges + len(steps)) for kind in ("logged", "absent")}
         for table, name in places:
             for kind, rows, ranges in self._found(table, name):
-                yield from cutters[kind].add(rows, ranges)
+                yield from in_steps(cutters[kind].add(rows, ranges), steps)
         for cutter in cutters.values():
-            yield from cutter.close()
+            yield from in_steps(cutter.close(), steps)
+
+    def _steps(self) -> dict[int, tuple[int, int]]:
+        """Return the first range and the step of each part of a carried channel, numbered behind all ranges."""
+        parts = [(min(channel.counts), number) for channel in self._carried.values() for number in channel.parts]
+        return {self._ranges + place: (first, 1 + number) for place, (first, number) in enumerate(parts)}
+
+    @property
+    def _carried(self) -> dict[str, SplitChannel]:
+        """Return the split channels whose parts one task works on, one after the other."""
+        return {
+            name: channel
+            for name, channel in self.split.items()
+            if (channel.has_gaps or channel.is_disordered) and name not in self._gathered
+        }
 
     def _found(self, table: str, name: str) -> Iterator[_Cut]:
         if table == "sds_messages":
@@ -88,10 +117,17 @@ class Ordering:
         chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), pc.equal(sds_messages.column("sighting"), 1))
         logged = logged_in(filtered(sds_messages.select(LOGGED_COLUMNS), chosen))
         ranges = self._range_of(logged, logged.column("message_id"))
+        behind = self._ranges
+        for name, channel in self._carried.items():
+            own = self._are_in(logged, [name])
+            ranges[own] = behind + np.searchsorted(channel.parts, ranges[own])
+            behind += len(channel.parts)
         is_gathered = self._are_in(logged, self._gathered)
         ranges[is_gathered] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_gathered)))
         # Where nothing is wrong, a part of a channel needs no more than the number of its first message.
-        is_in_order = self._are_in(logged, [name for name, channel in self.split.items() if not channel.is_troubled])
+        is_in_order = self._are_in(
+            logged, [name for name, channel in self.split.items() if not channel.has_gaps and not channel.is_disordered]
+        )
         place = LOGGED.get_field_index("parents")
         for chosen in (is_in_order, ~is_in_order):
             some = filtered(logged, chosen)
@@ -100,51 +136,59 @@ class Ordering:
             yield "logged", some, ranges[chosen]
 
     def _absent(self, absent: pa.Table) -> Iterator[_Cut]:
-        is_large = self._are_in(absent, self._large)
-        others = absent.filter(pa.array(~is_large))
+        others = absent.filter(pa.array(~self._are_in(absent, [*self._carried])))
         yield "absent", others, self._first_range_of(others)
-        # Every part of a channel that is not computed counts the missing messages that it cites.
-        large = absent.filter(pa.array(is_large & pc.is_null(absent.column("told_by")).to_numpy()))
-        for name in large.column("channel_id").unique().to_pylist():
-            own = large.filter(pc.equal(large.column("channel_id"), name))
-            for number in self.split[name].counts:
-                yield "absent", own, np.full(own.num_rows, number, np.uint16)
+        behind = self._ranges
+        for name, channel in self._carried.items():
+            own = absent.filter(pc.equal(absent.column("channel_id"), name))
+            yield "absent", own, np.full(own.num_rows, behind, np.uint16)
+            behind += len(channel.parts)
 
     def _order(self, batches: Batches) -> Batches:
         begin_task()
-        bucket = gathered(batches)
-        yield from bucket.notes
-        if not bucket.tables:
+        steps = gathered_steps(batches)
+        yield from steps[0].notes
+        parts = [bucket for bucket in steps if bucket.step]
+        for bucket in steps:
+            if not bucket.step and bucket.tables:
+                log = channel_logs(
+                    bucket.table("logged", LOGGED),
+                    bucket.table("absent", ABSENT),
+                    max_channel_bytes=self.max_channel_bytes,
+                    parts=self._parts(bucket.number),
+                )
+                if log.num_rows:
+                    yield self.files.write("sds_ordered", bucket.number, log, _OTHERS)
+        yield from self._carry(parts)
+
+    def _carry(self, steps: Sequence[Bucket]) -> Batches:
+        """Write the parts of a carried channel."""
+        if not steps:
             return
-        number = bucket.number
-        log = channel_logs(
-            bucket.table("logged", LOGGED),
-            bucket.table("absent", ABSENT),
-            max_channel_bytes=self.max_channel_bytes,
-            parts=self._parts(number),
-        )
-        if log.num_rows:
-            yield self.files.write("sds_ordered", number, log)
+        logged = [bucket for bucket in steps if "logged" in bucket.tables]
+        absent = pa.concat_tables([ABSENT.empty_table(), *(bucket.table("absent", ABSENT) for bucket in steps)])
+        parts = [bucket.tables["logged"] for bucket in logged]
+        name = parts[0]["channel_id"][0].as_py()
+        logs = carried_logs(parts, absent, is_disordered=self.split[name].is_disordered)
+        for bucket, log in zip(logged, logs, strict=True):
+            number = bucket.step - 1
+            # Channels before it are in its first range, those behind it in its last one.
+            place = _LAST if number == bucket.number else _FIRST
+            yield self.files.write("sds_ordered", number, log, place)
 
     def _parts(self, number: int) -> dict[str, ChannelPart]:
         """Return the channels of which a range has a part of the log."""
         return {
-            name: ChannelPart(before=channel.before(number), is_troubled=channel.is_troubled)
+            name: ChannelPart(before=channel.before(number))
             for name, channel in self.split.items()
-            if number in channel.counts and name not in self._gathered
+            if number in channel.counts and name not in self._gathered and name not in self._carried
         }
 
     @property
     def _gathered(self) -> list[str]:
         """Return the split channels whose logs are made as a whole."""
         limit = self.max_channel_bytes
-        return [name for name, channel in self.split.items() if channel.is_troubled and channel.log_bytes <= limit]
-
-    @property
-    def _large(self) -> list[str]:
-        """Return the split channels whose logs cannot be made as a whole."""
-        limit = self.max_channel_bytes
-        return [name for name, channel in self.split.items() if channel.is_troubled and channel.log_bytes > limit]
+        return [name for name, channel in self.split.items() if channel.is_disordered and channel.log_bytes <= limit]
 
     def _range_of(self, rows: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
         return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)

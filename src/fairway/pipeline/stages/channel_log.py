@@ -59,6 +59,16 @@ ABSENT: Final = pa.schema(
 """What is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from parity,
 and ``told_by`` is the first one that came of the same message."""
 
+INHERITED: Final = pa.schema(
+    [
+        ("channel_id", pa.string()),
+        ("message_id", pa.string()),
+        ("waits_for", pa.string()),
+        ("first_cited_ns", pa.int64()),
+    ]
+)
+"""A message of an earlier part of its channel that waits, and when the missing message it waits for was first cited."""
+
 ROW_BYTES: Final = 160
 """Size of a message without its id and its causal history: hashes, times and the sender id."""
 
@@ -73,7 +83,7 @@ class DependencyStatus(Enum):
     CIRCULAR = "circular"
     """Parked: it is in a circle of messages that cite each other, which only a forger makes."""
     NOT_COMPUTED = "not-computed"
-    """Unknown: its channel has gaps or broken clocks, and is too large for one worker."""
+    """Unknown: its channel has broken clocks, and is too large for one worker."""
 
 
 _STATUSES: Final = tuple(DependencyStatus)
@@ -85,8 +95,9 @@ class ChannelPart:
 
     before: int
     """Messages of the channel in the tables before this one."""
-    is_troubled: bool
-    """Whether the channel has gaps or broken clocks: then its messages are `DependencyStatus.NOT_COMPUTED`."""
+    is_disordered: bool = False
+    """Whether a message of the channel cites another whose timestamp is not below its own: then its messages are
+    `DependencyStatus.NOT_COMPUTED`."""
 
 
 def channel_logs(
@@ -95,30 +106,35 @@ def channel_logs(
     *,
     max_channel_bytes: int = MAX_CHANNEL_BYTES,
     parts: Mapping[str, ChannelPart] = MappingProxyType({}),
+    inherited: pa.Table | None = None,
 ) -> pa.Table:
     """Return the rows of ``sds_ordered``, sorted by (channel_id, position), for the content messages of some channels.
 
     ``messages`` (`LOGGED`) are all of each channel, in any order, but for the channels in ``parts``. ``absent``
     (`ABSENT`) is what they cite and is not there. A channel with gaps or broken clocks and more than
-    ``max_channel_bytes`` of ids and citations is ordered by timestamp alone.
+    ``max_channel_bytes`` of ids and citations is ordered by timestamp alone. ``inherited`` (`INHERITED`) are waiting
+    messages of earlier parts of these channels; what cites one of them waits, too (`carried_logs`).
     """
     if not messages.num_rows:
         return _ARROW_SCHEMA.empty_table()
-    (channels, of_absent), names = ranked(messages.column("channel_id"), absent.column("channel_id"))
+    inherited = INHERITED.empty_table() if inherited is None else inherited
+    tables = (messages, absent, inherited)
+    (channels, of_absent, of_inherited), names = ranked(*(table.column("channel_id") for table in tables))
     log = _Log.of(messages, channels)
     is_missing = pc.is_null(absent.column("told_by")).to_numpy()
-    missing = _by_first_citation(absent, is_missing)
-    citations = _citations(log, messages, channels, absent, of_absent, missing)
+    missing = np.flatnonzero(is_missing)
+    ranks, missing_ids = _by_first_citation(absent.take(pa.array(missing)), inherited)
+    citations = _citations(log, tables, (channels, of_absent, of_inherited), missing, ranks)
 
     sizes = np.bincount(channels, log_bytes(messages), len(names))
     troubled = citations.channels_out_of_order(log, len(names))
-    troubled[of_absent[is_missing]] = True
+    troubled[of_absent[is_missing]] = troubled[of_inherited] = True
     fits = troubled & (sizes <= max_channel_bytes)
     before = np.zeros(len(names), np.int64)
     for name, part in parts.items():
         place = names.index(name).as_py()
         if place != NOTHING:
-            fits[place], troubled[place], before[place] = False, part.is_troubled, part.before
+            fits[place], troubled[place], before[place] = not part.is_disordered, True, part.before
     found = _causal(log, citations, fits[log.channels])
     found.status[(troubled & ~fits)[log.channels]] = _STATUSES.index(DependencyStatus.NOT_COMPUTED)
 
@@ -128,7 +144,6 @@ def channel_logs(
     sent = messages.select(LOG_COLUMNS).combine_chunks().take(pa.array(log.rows[by_place]))
     positions = found.places - log.starts + before[log.channels] + 1
     waits_for = found.waits_for[by_place]
-    missing_ids = absent.column("message_id").take(pa.array(missing))
     columns: dict[str, Any] = {
         **{name: sent.column(name) for name in LOG_COLUMNS},
         "position": pa.array(positions[by_place], pa.int32()),
@@ -171,6 +186,8 @@ class _Citations:
     """The number of the message that it cites."""
     gaps: Numbers
     """The place of the missing message that it cites, by the time of the first citation."""
+    inherited: Numbers
+    """The place of the missing message that a message of an earlier part waits for, which it cites."""
     is_computed: NDArray[np.bool_]
     """Whether it cites a segment that was computed from parity."""
     told_by: Numbers
@@ -192,39 +209,57 @@ def log_bytes(messages: pa.Table) -> Numbers:
     return sizes
 
 
-def _by_first_citation(absent: pa.Table, is_missing: NDArray[np.bool_]) -> Numbers:
-    """Return the rows of missing messages, in the order in which they were first cited."""
-    rows = np.flatnonzero(is_missing)
-    missing = absent.select(["first_cited_ns", "message_id"]).take(pa.array(rows))
-    order = pc.sort_indices(missing, [("first_cited_ns", "ascending"), ("message_id", "ascending")])
-    sorted_rows: Numbers = rows[order.to_numpy()]
-    return sorted_rows
+def _by_first_citation(missing: pa.Table, inherited: pa.Table) -> tuple[Numbers, pa.ChunkedArray]:
+    """Return the places of missing messages, then of those that inherited ones wait for, by the first citation.
+
+    And the ids of these missing messages, in the order of their places.
+    """
+    times = pa.chunked_array([*missing["first_cited_ns"].chunks, *inherited["first_cited_ns"].chunks], pa.int64())
+    ids = pa.chunked_array([*missing["message_id"].chunks, *inherited["waits_for"].chunks], pa.string())
+    order = pc.sort_indices(pa.table({"time": times, "id": ids}), [("time", "ascending"), ("id", "ascending")])
+    places = np.empty(len(order), np.int64)
+    places[order.to_numpy()] = np.arange(len(order))
+    return places, ids.take(order)
 
 
 def _citations(
-    log: _Log, messages: pa.Table, channels: Codes, absent: pa.Table, of_absent: Codes, missing: Numbers
+    log: _Log,
+    tables: tuple[pa.Table, pa.Table, pa.Table],
+    channels_of: tuple[Codes, Codes, Codes],
+    missing: Numbers,
+    ranks: Numbers,
 ) -> _Citations:
+    messages, absent, inherited = tables
+    channels, of_absent, of_inherited = channels_of
     parents = messages.column("parents")
     citing = np.repeat(np.arange(len(channels)), pc.list_value_length(parents).fill_null(0).to_numpy())
-    ids = (messages.column("message_id"), pc.list_flatten(parents), absent.column("message_id"), absent["told_by"])
-    both = pa.array(np.concatenate([channels, channels[citing], of_absent, of_absent]))
+    ids = (
+        messages.column("message_id"),
+        pc.list_flatten(parents),
+        absent.column("message_id"),
+        absent.column("told_by"),
+        inherited.column("message_id"),
+    )
+    both = pa.array(np.concatenate([channels, channels[citing], of_absent, of_absent, of_inherited]))
     keys, count = codes_of_pairs(both, pa.chunked_array([chunk for column in ids for chunk in column.chunks]))
-    own, cited, gone, tellers = np.split(keys, np.cumsum([len(column) for column in ids])[:-1])
+    own, cited, gone, tellers, waiting = np.split(keys, np.cumsum([len(column) for column in ids])[:-1])
 
     numbers = np.empty(len(own), np.int64)
     numbers[log.rows] = np.arange(len(own))
-    number_of = np.full(count, NOTHING, np.int64)
+    number_of, gap_of, mark_of = (np.full(count, NOTHING, np.int64) for _ in range(3))
     number_of[own] = numbers
-    gap_of = np.full(count, NOTHING, np.int64)
-    gap_of[gone[missing]] = np.arange(len(missing))
+    gap_of[gone[missing]] = ranks[: len(missing)]
+    mark_of[waiting] = ranks[len(missing) :]
 
     is_computed, told_by = np.zeros(count, np.bool_), np.full(count, NOTHING, np.int64)
     is_rebuilt = pc.is_valid(absent.column("told_by")).to_numpy()
-    rebuilt, tellers = gone[is_rebuilt], number_of[tellers[is_rebuilt]]
+    rebuilt, teller_keys = gone[is_rebuilt], tellers[is_rebuilt]
+    tellers = number_of[teller_keys]
     is_computed[rebuilt] = True
     # The id of a computed segment may be that of several, where it is a guess: the least of those who tell counts.
     least_last = np.argsort(np.where(tellers == NOTHING, 0, len(own) - tellers), kind="stable")
     told_by[rebuilt[least_last]] = tellers[least_last]
+    np.maximum.at(mark_of, rebuilt, mark_of[teller_keys])
 
     is_absent = number_of[cited] == NOTHING
     is_lost = is_computed[cited] & is_absent
@@ -232,6 +267,7 @@ def _citations(
         citing=numbers[citing],
         parents=number_of[cited],
         gaps=gap_of[cited],
+        inherited=np.where(is_absent, mark_of[cited], NOTHING),
         is_computed=is_lost,
         told_by=np.where(is_lost, told_by[cited], NOTHING),
     )
@@ -259,6 +295,8 @@ def _causal(log: _Log, citations: _Citations, asked: NDArray[np.bool_]) -> _Foun
     open_gaps = (citations.gaps != NOTHING) & ~citations.is_computed & asked[citations.citing]
     newest = np.full(count, NOTHING, np.int64)
     np.maximum.at(newest, citations.citing[open_gaps], citations.gaps[open_gaps])
+    from_before = (citations.inherited != NOTHING) & asked[citations.citing]
+    np.maximum.at(newest, citations.citing[from_before], citations.inherited[from_before])
     # A computed segment's own citations are unknown. But all segments of a message are sent together, so that the first
     # segment that came cites the messages sent before it; that one waits for no other segment of its message.
     through = Edges(child=citations.citing, parent=citations.told_by)
