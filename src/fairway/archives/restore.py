@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -38,6 +40,8 @@ from fairway.wire.waku_message import WakuMessage
 
 _WINDOW_MESSAGES: Final = 20_000
 """Messages that are in memory with their payloads at a time, whatever the size of the channel."""
+_HELD_BYTES: Final = 67_108_864
+"""Messages that are sorted into windows at a time."""
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
 """Delivered messages that are made durable together."""
@@ -286,17 +290,36 @@ def _timestamps(tables: RunTables, topic: str) -> list[int]:
 
 
 def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[WakuMessage]:
-    """Yield the messages at these times, by time and hash, a window at a time."""
-    start = 0
-    while start < len(timestamps):
-        last = timestamps[min(start + _WINDOW_MESSAGES, len(timestamps)) - 1]
-        window = (ds.field("timestamp_ns") >= timestamps[start]) & (ds.field("timestamp_ns") <= last)
-        batches = list(tables.batches("waku_messages", _COLUMNS, _on(topic) & window))
-        table = pa.Table.from_batches(batches).sort_by([("timestamp_ns", "ascending"), ("message_hash", "ascending")])
-        for row in table.to_pylist():
-            yield _message_of(row, topic)
-        while start < len(timestamps) and timestamps[start] <= last:
-            start += 1
+    """Yield the messages by time and hash. The table is read once, into a file in which each window has its places."""
+    bounds = np.array(timestamps[_WINDOW_MESSAGES::_WINDOW_MESSAGES], np.int64)
+    with tempfile.TemporaryFile(prefix="fairway-restore-") as file:
+        places: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
+        for table in _together(tables.batches("waku_messages", _COLUMNS, _on(topic))):
+            windows = np.searchsorted(bounds, table["timestamp_ns"].to_numpy(), side="right")
+            for window in np.unique(windows).tolist():
+                places[window].append(file.tell())
+                with pa.ipc.new_stream(file, table.schema) as writer:
+                    writer.write_table(table.filter(pa.array(windows == window)))
+        for starts in filter(None, places):
+            parts = []
+            for start in starts:
+                file.seek(start)
+                parts.append(pa.ipc.open_stream(file).read_all())
+            by = [("timestamp_ns", "ascending"), ("message_hash", "ascending")]
+            for row in pa.concat_tables(parts).sort_by(by).to_pylist():
+                yield _message_of(row, topic)
+
+
+def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of about `_HELD_BYTES`, of which each window gets a part."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.nbytes for each in held) >= _HELD_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _on(topic: str) -> ds.Expression:
