@@ -35,12 +35,10 @@ pytestmark = pytest.mark.spark
 PROGRAM = textwrap.dedent("""
     import os, random, signal, subprocess, sys, threading, time
 
-    import fairway.pipeline.run.attempt as attempt
     from fairway.pipeline.run import run
     from fairway.pipeline.session import create_session
 
     out, seed, *sources = sys.argv[1:]
-    attempt.buckets_for = lambda sources: 8
     config = {
         "spark.master": "local-cluster[2,1,512]",
         "spark.executor.memory": "512m",

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from deltalake import DeltaTable
 
 from fairway.options import SegmentationConfig
-from fairway.pipeline.run import attempt, jobs, run
+from fairway.pipeline.run import jobs, run
 from fairway.pipeline.run.attempt import BUCKET_BYTES, buckets_for
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import TABLES
@@ -58,12 +58,11 @@ def test_a_table_that_somebody_removed_is_made_again_with_those_of_its_job_alone
 
 
 def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(attempt, "buckets_for", lambda _: 4)
     bounds = {}
     for worth in (1, 1_000):
         monkeypatch.setattr(jobs, "NARROW_ROWS", worth)
         out = tmp_path / f"run-{worth}"
-        run([made.source], out, spark=spark)
+        run([made.source], out, partitions=4, spark=spark)
         for table in TABLES:
             assert rows(out, table.name) == rows(made.out, table.name), table.name
         told = json.loads((out / "run.json").read_text())["jobs"]
@@ -86,16 +85,19 @@ def test_the_run_names_a_version_of_each_table_and_no_other_file_is_there(made):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "buckets"),
+    ("sizes", "cores", "wanted", "buckets"),
     [
-        ([100], 1),
-        ([BUCKET_BYTES // 4], 4),
-        ([BUCKET_BYTES], 16),
-        ([20 * BUCKET_BYTES, 20 * BUCKET_BYTES], 40),
-        ([10**15], 2_048),
-        ([0, BUCKET_BYTES], 64),
+        ([100], 4, None, 1),
+        ([BUCKET_BYTES // 4], 4, None, 4),
+        ([BUCKET_BYTES], 4, None, 16),
+        ([20 * BUCKET_BYTES, 20 * BUCKET_BYTES], 4, None, 40),
+        ([10**15], 4, None, 2_048),
+        ([0, BUCKET_BYTES], 4, None, 64),
+        ([0], 100, None, 400),
+        ([0], 4, 7, 7),
+        ([100], 4, 10**6, 2_048),
     ],
 )
-def test_there_are_as_many_buckets_as_the_sources_are_large(sizes, buckets):
+def test_there_are_as_many_buckets_as_the_sources_are_large_and_the_cluster(sizes, cores, wanted, buckets):
     sources: list[Any] = [SimpleNamespace(size_bytes=lambda size=size: size) for size in sizes]
-    assert buckets_for(sources) == buckets
+    assert buckets_for(sources, cores, wanted) == buckets

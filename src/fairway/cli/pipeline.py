@@ -94,6 +94,12 @@ def run(
     max_channel_bytes: Annotated[
         int, typer.Option(min=1, help="Ids and citations of a channel with broken clocks that one worker takes.")
     ] = _DEFAULT_CHANNEL_BYTES,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Parts of each source and of the tables.", show_default="by their sizes and the cores"
+        ),
+    ] = None,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Write all tables of some archives into a folder.
@@ -119,6 +125,7 @@ def run(
         rate_limit=rate_limit,
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
+        partitions=partitions,
         selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
         channel_topics=channel_topics_of(channel_topic),
     )

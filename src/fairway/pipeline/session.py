@@ -114,6 +114,11 @@ def session_or_own(
                 session.stop()
 
 
+def cores_of(spark: SparkSession) -> int:
+    """Return how many tasks the session's Spark runs at once; over Spark Connect, which does not tell, as here."""
+    return spark.sparkContext.defaultParallelism if isinstance(spark, SparkSession) else machine.cores()
+
+
 def with_own_settings(spark: SparkSession) -> SparkSession:
     """Return a session of the same Spark with settings of its own, so that the caller's hold for the caller alone.
 

@@ -19,7 +19,7 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json, balance_of
-from fairway.pipeline.session import lent_settings
+from fairway.pipeline.session import cores_of, lent_settings
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import WORK_TABLES, TableFiles, told_file
@@ -31,6 +31,7 @@ _FEW_BUCKETS: Final = 16
 """So many buckets, if none of them becomes tiny, keep the cores of a machine busy until the end."""
 _BUCKETS_OF_UNKNOWN: Final = 64
 """For sources that do not say how large they are. A bucket that does not fit in memory is worked on in pieces."""
+_UNKNOWN_PER_CORE: Final = 4
 _MOST_BUCKETS: Final = 2_048
 """A task cuts what it holds into so many blobs at most: with more they would be too small."""
 
@@ -57,11 +58,13 @@ def step_names(options: RunOptions) -> tuple[str, ...]:
     return tuple(job.name for job in jobs(options))
 
 
-def buckets_for(sources: Sequence[RunSource]) -> int:
-    """Return how many buckets tables are cut into."""
+def buckets_for(sources: Sequence[RunSource], cores: int, wanted: int | None = None) -> int:
+    """Return how many buckets tables are cut into on so many cores, unless a number is wanted."""
+    if wanted is not None:
+        return min(_MOST_BUCKETS, wanted)
     sizes = [source.size_bytes() for source in sources]
     if not all(sizes):
-        return _BUCKETS_OF_UNKNOWN
+        return min(_MOST_BUCKETS, max(_BUCKETS_OF_UNKNOWN, _UNKNOWN_PER_CORE * cores))
     size = sum(sizes)
     few = min(_FEW_BUCKETS, -(-size // _SMALL_BUCKET_BYTES))
     return max(1, few, min(_MOST_BUCKETS, -(-size // BUCKET_BYTES)))
@@ -85,7 +88,7 @@ class Attempt:
         self.options = options
         self.keys = keys
         self.bucket_keys = BucketKeys.drawn()
-        self.buckets = buckets_for(sources)
+        self.buckets = buckets_for(sources, cores_of(spark), options.partitions)
         self.files = TableFiles(root=folder.place.path, filesystem=folder.place.filesystem)
         self.stores: Sequence[str] = tuple(stores)
 

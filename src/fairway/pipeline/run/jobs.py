@@ -165,7 +165,8 @@ def _are_large(sources: Sequence[RunSource]) -> bool:
 
 def _ingest_all(run: Materials) -> DataFrame:
     wanted = at_sources(run.options.selection, run.keys)
-    sources = [partial(map_scan, run.spark, source.scan(wanted)) for source in run.sources]
+    parts = run.options.partitions
+    sources = [partial(map_scan, run.spark, source.scan(wanted), partitions=parts) for source in run.sources]
     unique = len(sources) == 1 and run.sources[0].has_unique_hashes
     return _ingesting(run).frame(sources, unique=unique)
 

@@ -30,8 +30,11 @@ class RunOptions:
     """Parity segments per data segment in the options of the participants; it tells lost parity segments from missing
     messages."""
     max_channel_bytes: int = MAX_CHANNEL_BYTES
-    """Ids and citations that a worker takes to order a channel with gaps; beyond, it is ordered by timestamp alone."""
-
+    """Ids and citations that a worker takes to order a channel with broken clocks; beyond, its order is by timestamp
+    alone."""
+    partitions: int | None = None
+    """Parts into which each source and the tables are split, at most 2,048 of tables; None: by their sizes, and the
+    cores of the cluster."""
     selection: Selection = field(default_factory=Selection)
     """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. Of ``channels`` the tables have exactly
     these, and what says that it belongs to one and cannot be decoded."""
@@ -41,7 +44,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
-        for name in ("epoch_ms", "rate_limit", "max_channel_bytes"):
+        for name in ("epoch_ms", "rate_limit", "max_channel_bytes", "partitions"):
             given = getattr(self, name)
             if given is not None and given <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {given}")

@@ -49,6 +49,7 @@ def run(
     rate_limit: int | None = None,
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate,
     max_channel_bytes: int = MAX_CHANNEL_BYTES,
+    partitions: int | None = None,
     selection: Selection | None = None,
     channel_topics: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
@@ -71,6 +72,7 @@ def run(
         rate_limit=rate_limit,
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
+        partitions=partitions,
         selection=selection or Selection(),
         channel_topics=channel_topics or {},
     )

@@ -18,10 +18,12 @@ from fairway.errors import ConfigurationError
 from fairway.pipeline.location import local_path, scheme_of, without_secrets
 from fairway.pipeline.sources.files_scan import FilesScan, State
 from fairway.pipeline.sources.places import check_scheme, kind_of, scan_of
-from fairway.pipeline.sources.waku_messages import MessageScan, Selection
+from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.nwaku_archive import file_at
 
 _ALL: Final = Selection()
+_ROW_BYTES: Final = 1_024
+"""What a message of an archive in a network is taken to have."""
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
@@ -110,8 +112,14 @@ class RunSource:
             ) from error
 
     def size_bytes(self) -> int:
-        """Return the size of its files; 0 for a network address."""
-        return sum(size for _, size, _ in self.fingerprint())
+        """Return the size of its files; of an archive in a network about that of its rows, 0 if it does not tell."""
+        if self.scheme in _FILE_SCHEMES:
+            return sum(size for _, size, _ in self.fingerprint())
+        scan = self.scan()
+        if not isinstance(scan, ArchiveScan):
+            return 0
+        with scan.open() as archive:
+            return (archive.estimate(scan.selection.part) or 0) * _ROW_BYTES
 
     def described(self) -> dict[str, Any]:
         """Return the description of the source in ``run.json``."""

@@ -24,13 +24,13 @@ class Lip76Scan(MessageScan):
     source: str
     selection: Selection = field(default_factory=Selection)
 
-    def plan(self, partitions: int | None = None) -> list[tuple[StoredArchive, ...]]:
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[tuple[StoredArchive, ...]]:
         """Return runs of archives of about equally many bytes, at least one run."""
         wanted = self.selection.part
         times = (wanted.after.timestamp_ns, wanted.through.timestamp_ns)
         archives = [archive for archive in self.archive.archives() if archive.may_hold(*times)]
         sizes = [archive.end - archive.offset for archive in archives]
-        return even_runs(archives, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+        return even_runs(archives, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
 
     def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some archives."""

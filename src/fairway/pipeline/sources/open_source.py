@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.exchange import BatchMapper
 from fairway.pipeline.instants import batches_with_instants
+from fairway.pipeline.session import cores_of
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
 
@@ -54,18 +55,20 @@ def open_source(
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 
-def map_scan(spark: SparkSession, scan: MessageScan, work: BatchMapper, schema: str) -> DataFrame:
+def map_scan(
+    spark: SparkSession, scan: MessageScan, work: BatchMapper, schema: str, partitions: int | None = None
+) -> DataFrame:
     """Return what a function makes of the messages of a read, batch by batch, in the tasks that read them.
 
     It is `frame_of` and ``mapInArrow``, but no message goes through the JVM between. Batches have no instants
     (`ARROW_SCHEMA`).
     """
-    return mapped_parts(spark, scan.for_tasks().read, scan.plan(), work, schema)
+    return mapped_parts(spark, scan.for_tasks().read, scan.plan(partitions, cores_of(spark)), work, schema)
 
 
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
     """Return the rows of a read, planned now and read by the executors when the frame is used."""
-    return mapped_parts(spark, scan.for_tasks().read, scan.plan(partitions), _told, WAKU_MESSAGES)
+    return map_scan(spark, scan, _told, WAKU_MESSAGES, partitions)
 
 
 def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

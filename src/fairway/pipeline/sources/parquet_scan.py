@@ -122,7 +122,7 @@ class ParquetScan(FilesScan):
         """Return the read as tasks need it: each part says which files are its own."""
         return replace(self, states=None)
 
-    def plan(self, partitions: int | None = None) -> list[_Part]:
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[_Part]:
         """Return runs of row groups of about equally many bytes, at least one run."""
         try:
             pieces = [
@@ -133,7 +133,7 @@ class ParquetScan(FilesScan):
         except (OSError, pa.ArrowException) as error:
             raise self.unreadable(error) from error
         sizes = [_size_bytes(piece.groups) for piece in pieces]
-        most = max(_PARTITIONS_PER_CORE * machine.cores(), sum(sizes) // _PARTITION_BYTES)
+        most = max(_PARTITIONS_PER_CORE * (cores or machine.cores()), sum(sizes) // _PARTITION_BYTES)
         return list(map(_Part, even_runs(pieces, sizes, partitions or most)))
 
     def plan_files(self, files: Sequence[FileRows], most: int, least_rows: int) -> list[_Part]:

@@ -35,14 +35,14 @@ _BLOCK_BYTES: Final = 4_194_304
 class _TextScan(FilesScan):
     """A read of whole files."""
 
-    def plan(self, partitions: int | None = None) -> list[tuple[State, ...]]:
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[tuple[State, ...]]:
         """Return runs of files of about equally many bytes, at least one run."""
         self.names_to_read()
         states = self.current_states() if self.states is None else self.states
         for name, *_ in states[:1]:
             self.check(name)
         sizes = [size for _, size, _ in states]
-        return even_runs(states, sizes, partitions or _PARTITIONS_PER_CORE * machine.cores())
+        return even_runs(states, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
 
     def for_tasks(self) -> Self:
         """Return the read as tasks need it: each part says which files are its own."""

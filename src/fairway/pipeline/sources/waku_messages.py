@@ -46,6 +46,8 @@ TIME: Final = "timestamp"
 _MAX_VERSION: Final = 2**31 - 1
 _PARTITIONS_PER_CORE: Final = 2
 _MIN_PARTITION_MESSAGES: Final = 5_000
+MOST_PARTITION_MESSAGES: Final = 1_000_000
+"""Of a larger archive there are more partitions than cores need, so that a task that is lost is soon repeated."""
 """Messages that make a task worth while: it takes about half a second to start, ten times as long as they take."""
 _CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
 """The protobuf tags of the channel id: field 3 in the SDS specification, field 4 in nim-sds."""
@@ -134,8 +136,8 @@ class MessageScan(ABC):
     """The value of the column ``source``, without credentials."""
 
     @abstractmethod
-    def plan(self, partitions: int | None = None) -> list[Any]:
-        """Return parts for `read`, at least one; by default as many as suit the archive and this machine."""
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[Any]:
+        """Return parts for `read`, at least one; by default as many as suit the archive and the cores."""
 
     def for_tasks(self) -> Self:
         """Return the read as tasks need it, without what only the driver does."""
@@ -155,14 +157,16 @@ class ArchiveScan(MessageScan):
     source: str
     selection: Selection = Selection()
 
-    def plan(self, partitions: int | None = None) -> list[ArchiveSlice]:
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[ArchiveSlice]:
         """Return slices of about equally many messages, at least one."""
         wanted = self.selection.part
         with self.open() as archive:
             if partitions is None:
                 number = archive.estimate(wanted)
-                most = _PARTITIONS_PER_CORE * machine.cores()
-                partitions = most if number is None else min(number // _MIN_PARTITION_MESSAGES, most)
+                most = _PARTITIONS_PER_CORE * (cores or machine.cores())
+                if number is not None:
+                    most = max(min(number // _MIN_PARTITION_MESSAGES, most), number // MOST_PARTITION_MESSAGES)
+                partitions = most
             return list(archive.slices(max(1, partitions), wanted)) or [wanted]
 
     def read(self, part: ArchiveSlice) -> Iterator[pa.RecordBatch]:
