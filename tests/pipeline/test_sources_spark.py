@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -11,13 +12,18 @@ from patience import PATIENCE_S
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway import pipeline
 from fairway.errors import ConfigurationError
+from fairway.pipeline.exchange import task_number
 from fairway.pipeline.sinks import read_receipts
 from fairway.pipeline.sources import open_source
+from fairway.pipeline.sources.open_source import map_scan
+from fairway.pipeline.sources.places import scan_of
+from fairway.pipeline.sources.waku_messages import Selection
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 from iso_times import iso
@@ -74,6 +80,21 @@ def test_several_archives_load_as_one_table(spark, tmp_path):
         str(tmp_path / "a.db"),
         str(tmp_path / "b.db"),
     }
+
+
+def test_of_a_large_plan_each_task_gets_its_own_part(spark, tmp_path, monkeypatch):
+    for number in range(4):
+        (tmp_path / f"{number}.jsonl").write_text("{}\n" * (number + 1))
+
+    def counted(batches):
+        yield pa.RecordBatch.from_pydict({"task": [task_number()], "rows": [sum(batch.num_rows for batch in batches)]})
+
+    scan = scan_of(f"json:{tmp_path}/*.jsonl", Selection())
+    module = sys.modules[map_scan.__module__]
+    for plan_bytes in (module.PLAN_BYTES, 0):
+        monkeypatch.setattr(module, "PLAN_BYTES", plan_bytes)
+        found = map_scan(spark, scan, counted, "task bigint, rows bigint", partitions=4).collect()
+        assert sorted(map(tuple, found)) == [(0, 3), (1, 3), (2, 4)]
 
 
 def test_a_schema_that_is_given_chooses_columns_or_is_refused(spark, tmp_path):

@@ -7,8 +7,9 @@ the archive and gives each task its part.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,9 @@ from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.session import cores_of
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
+
+PLAN_BYTES: Final = 1_048_576
+"""Spark gives each task all that its function holds."""
 
 
 def open_source(
@@ -82,11 +86,24 @@ def mapped_parts(
     work: BatchMapper,
     schema: str,
 ) -> DataFrame:
-    """Return what a function makes of the batches of each part, a task for each, numbered as the parts are."""
+    """Return what a function makes of the batches of each part, a task for each, numbered as the parts are.
 
-    def messages(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column("id").to_pylist():
-                yield from read(parts[number])
+    A plan of more than `PLAN_BYTES` is exchanged as rows, so that each task gets its own part alone.
+    """
+    pickled = [pickle.dumps(part) for part in parts]
+    if sum(map(len, pickled)) <= PLAN_BYTES:
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        return numbers.mapInArrow(lambda ids: work(_read_all(read, (parts[number] for number in _values(ids)))), schema)
+    plan = pa.table({"id": pa.array(range(len(parts)), pa.int32()), "part": pa.array(pickled, pa.binary())})
+    rows = spark.createDataFrame(plan).repartitionById(len(parts), "id").select("part")
+    return rows.mapInArrow(lambda blobs: work(_read_all(read, map(pickle.loads, _values(blobs)))), schema)
 
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(lambda numbers: work(messages(numbers)), schema)
+
+def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _read_all(read: Callable[[Any], Iterator[pa.RecordBatch]], parts: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from read(part)
