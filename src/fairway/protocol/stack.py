@@ -20,6 +20,7 @@ effects are joined here is the order in which the shell carries them out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
@@ -264,10 +265,12 @@ class Stack:
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
                 effects += self._hand_over(self.sds.sweep_incoming(now_ms), now_ms)
-            for token in self._sending.outbound.unproven(now_ms):
-                effects += self._sending.proven(token, _NO_PROOF, now_ms)
-            for token in self._sending.outbound.unanswered(now_ms):
-                effects += self._sending.answered(token, _NO_ANSWER, now_ms)
+            for token, is_proven in self._sending.outbound.late(now_ms):
+                effects += (
+                    self._sending.answered(token, _NO_ANSWER, now_ms)
+                    if is_proven
+                    else self._sending.proven(token, _NO_PROOF, now_ms)
+                )
             effects += self._answer_repairs(now_ms)
             # A sync message that still waits after this may keep another one from being made.
             effects += self._drain_outgoing(now_ms)
@@ -439,7 +442,7 @@ class Stack:
         """Return what went in and out so far, and what is held."""
         complete = self._undelivered.complete
         return self._tally.statistics(
-            sds=self.sds.statistics(),
+            **asdict(self.sds.statistics()),
             awaiting=len(complete),
             awaiting_bytes=complete.size_bytes,
             open_requests=len(self._sending.requests.open),

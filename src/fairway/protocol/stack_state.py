@@ -6,9 +6,8 @@ LIP-173, "Scalable Data Sync (SDS)": the state MUST be persisted. The shell does
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
@@ -27,17 +26,19 @@ from fairway.protocol.shared import Shared
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
 SCHEMA_VERSION: Final = 3
-_OWN_TABLES: Final = (
-    SCHEMA,
-    REQUESTS,
-    SEGMENTS,
-    *UNDELIVERED_TABLES,
-    RATE_LIMIT,
-    STAMP,
-    OUTBOX,
-    JITTER,
-    CAUGHT_UP,
-)
+
+
+class StateTables(Protocol):
+    """A layer that owns tables; a table is given by name."""
+
+    def row(self, table: str, key: str, /) -> Row | None:
+        """Return the present row of a key, or None if it is gone."""
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield table, key and row of everything."""
+
+    def load(self, rows: Iterable[tuple[str, str, Row]], /) -> None:
+        """Fill empty tables with rows of `rows`, in any order."""
 
 
 class StackState:
@@ -51,41 +52,27 @@ class StackState:
         query_on_connect: QueryOnConnect,
         jitter: Jitter,
     ) -> None:
-        self._sds = SdsState(shared.sds)
-        self._requests = requests = sending.requests
-        self._undelivered = undelivered
-        self._outbound = outbound = sending.outbound
-        self._outbox = outbox = sending.outbox
-        self._query_on_connect = query_on_connect
+        self._layers: tuple[tuple[StateTables, tuple[str, ...]], ...] = (
+            (SdsState(shared.sds), TABLES),
+            (sending.requests, (REQUESTS, SEGMENTS)),
+            (undelivered, UNDELIVERED_TABLES),
+            (sending.outbound, (RATE_LIMIT, STAMP)),
+            (sending.outbox, (OUTBOX,)),
+            (query_on_connect, (CAUGHT_UP,)),
+        )
+        """The layers in the order of loading, each with its tables."""
+        self._owners = {table: layer for layer, tables in self._layers for table in tables}
         self._jitter = jitter
-        self._journal = journal = shared.journal
+        self._journal = shared.journal
         self._persisted_jitter = 0
-        self._readers: dict[str, Callable[[str], Row | None]] = {
-            SCHEMA: lambda _: (SCHEMA_VERSION,),
-            **self._sds.readers,
-            REQUESTS: partial(requests.row, REQUESTS),
-            SEGMENTS: partial(requests.row, SEGMENTS),
-            **{table: partial(undelivered.row, table) for table in UNDELIVERED_TABLES},
-            RATE_LIMIT: lambda _: outbound.row(RATE_LIMIT),
-            STAMP: lambda _: outbound.row(STAMP),
-            OUTBOX: outbox.row,
-            JITTER: lambda _: (jitter.counter,),
-            CAUGHT_UP: lambda _: query_on_connect.row(),
-        }
-        """What returns the present row of a key, or None if it is gone, for each table."""
-        journal.touch(SCHEMA, "")
+        self._journal.touch(SCHEMA, "")
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield the whole state."""
         yield SCHEMA, "", (SCHEMA_VERSION,)
-        yield from self._sds.rows()
-        yield from self._requests.rows()
-        yield from self._undelivered.rows()
-        yield RATE_LIMIT, "", self._outbound.row(RATE_LIMIT)
-        yield STAMP, "", self._outbound.row(STAMP)
-        yield from self._outbox.rows()
-        yield from self._query_on_connect.rows()
         yield JITTER, "", (self._jitter.counter,)
+        for layer, _ in self._layers:
+            yield from layer.rows()
 
     def changes(self) -> tuple[Change, ...]:
         """Return what changed since this was asked last."""
@@ -96,8 +83,7 @@ class StackState:
             # Timers alone are not worth a write; the counter goes along with the next one.
             self._persisted_jitter = self._jitter.counter
             dirty.append((JITTER, ""))
-        readers = self._readers
-        return tuple([Change(table, key, readers[table](key)) for table, key in dirty])
+        return tuple([Change(table, key, self._row(table, key)) for table, key in dirty])
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill the layers of a new stack with rows of `rows`, in any order.
@@ -105,9 +91,9 @@ class StackState:
         Raises `SnapshotError` if they are not what this version writes.
         """
         groups: dict[str, list[tuple[str, str, Row]]] = {}
-        for table, key, row in rows:
-            groups.setdefault("sds" if table in TABLES else table, []).append((table, key, row))
-        unknown = sorted(groups.keys() - {"sds", *_OWN_TABLES})
+        for entry in rows:
+            groups.setdefault(entry[0], []).append(entry)
+        unknown = sorted(groups.keys() - {SCHEMA, JITTER, *self._owners})
         if unknown:
             raise SnapshotError(f"the stored state has tables that this version does not know: {', '.join(unknown)}")
         versions = [row for _, _, row in groups.get(SCHEMA, [])]
@@ -117,24 +103,18 @@ class StackState:
                 f"({SCHEMA_VERSION},); use the program that wrote it, or one that can migrate it"
             )
         try:
-            self._load_groups(groups)
+            for layer, tables in self._layers:
+                layer.load([entry for table in tables for entry in groups.get(table, [])])
+            for _, _, (counter,) in groups.get(JITTER, []):
+                self._jitter.counter = self._persisted_jitter = operator.index(counter)
         except (ValueError, TypeError, LookupError) as error:
             raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
         # What was loaded stands in the store as it is, but for what found no room: bounds may be smaller now.
-        gone = [(table, key) for table, key in self._journal.drain() if self._readers[table](key) is None]
+        gone = [(table, key) for table, key in self._journal.drain() if self._row(table, key) is None]
         for table, key in ((SCHEMA, ""), *gone):
             self._journal.touch(table, key)
 
-    def _load_groups(self, groups: dict[str, list[tuple[str, str, Row]]]) -> None:
-        def of(*tables: str) -> list[tuple[str, str, Row]]:
-            return [entry for table in tables for entry in groups.get(table, [])]
-
-        self._sds.load(of("sds"))
-        self._requests.load(of(REQUESTS, SEGMENTS))
-        self._undelivered.load(of(*UNDELIVERED_TABLES))
-        self._outbox.load(of(OUTBOX))
-        self._query_on_connect.load(of(CAUGHT_UP))
-        for table, _, row in of(RATE_LIMIT, STAMP):
-            self._outbound.load(table, row)
-        for _, _, (counter,) in of(JITTER):
-            self._jitter.counter = self._persisted_jitter = operator.index(counter)
+    def _row(self, table: str, key: str) -> Row | None:
+        if table == SCHEMA:
+            return (SCHEMA_VERSION,)
+        return (self._jitter.counter,) if table == JITTER else self._owners[table].row(table, key)

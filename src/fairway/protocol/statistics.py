@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from fairway.protocol.effects import Purpose
-from fairway.protocol.sds.channel import SdsStatistics
 from fairway.protocol.segmentation.outcomes import ReassemblyStatistics
 
 
@@ -94,6 +94,10 @@ class StackStatistics:
     """Transmissions that the rate limit holds."""
 
 
+_COUNTERS: Final = {"duplicates": "duplicate", "foreign_channel": "foreign-channel", "no_room": "no-room"}
+"""Counters with other names than their fields."""
+
+
 class Tally:
     """Counters behind `StackStatistics`."""
 
@@ -114,49 +118,9 @@ class Tally:
         self._transmissions[purpose] += 1
         self._bytes[purpose] += size_bytes
 
-    def statistics(
-        self,
-        *,
-        sds: SdsStatistics,
-        awaiting: int,
-        awaiting_bytes: int,
-        open_requests: int,
-        failed_requests: int,
-        queued: int,
-        reassembly: ReassemblyStatistics,
-    ) -> StackStatistics:
-        """Return the counts beside what is held now."""
-        counts = self.counts
-        return StackStatistics(
-            received=counts["received"],
-            duplicates=counts["duplicate"],
-            repeated=counts["repeated"],
-            own=counts["own"],
-            forged=counts["forged"],
-            foreign_topic=counts["foreign_topic"],
-            foreign_channel=counts["foreign-channel"],
-            unmarked=counts["unmarked"],
-            oversized=counts["oversized"],
-            undecryptable=counts["undecryptable"],
-            undecodable=counts["undecodable"],
-            not_kept=counts["not_kept"],
-            reassembly=reassembly,
-            forgotten=counts["forgotten"],
-            no_room=counts["no-room"],
-            not_taken=counts["not_taken"],
-            not_encrypted=counts["not_encrypted"],
-            refused=counts["refused"],
-            transmissions=dict(self._transmissions),
-            transmitted_bytes=dict(self._bytes),
-            history=sds.history,
-            retained=sds.retained,
-            unacknowledged=sds.unacknowledged,
-            parked=sds.parked,
-            parked_bytes=sds.parked_bytes,
-            awaiting=awaiting,
-            awaiting_bytes=awaiting_bytes,
-            missing=sds.missing,
-            open_requests=open_requests,
-            failed_requests=failed_requests,
-            queued=queued,
-        )
+    def statistics(self, **held: Any) -> StackStatistics:
+        """Return the counts beside what is held now, by the names of `StackStatistics`."""
+        names = [field.name for field in fields(StackStatistics) if field.name not in held]
+        counted: dict[str, Any] = {name: self.counts[_COUNTERS.get(name, name)] for name in names}
+        counted |= {"transmissions": dict(self._transmissions), "transmitted_bytes": dict(self._bytes)}
+        return StackStatistics(**counted, **held)

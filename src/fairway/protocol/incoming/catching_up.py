@@ -230,7 +230,7 @@ class QueryOnConnect:
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:
             self._offline_at_ms = None
 
-    def row(self) -> Row | None:
+    def row(self, _table: str = CAUGHT_UP, _key: str = "") -> Row | None:
         """Return the state that survives a restart; None before the first query went through."""
         return None if self._last_success_ms is None else (self._last_success_ms,)
 

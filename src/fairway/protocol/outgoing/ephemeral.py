@@ -19,7 +19,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.protocol.effects import Effect, NodeAnswer, Prove, Publish, Purpose, emit
-from fairway.protocol.outgoing.transmission_queue import InFlight, Transmission, TransmissionQueue, Unsendable
+from fairway.protocol.outgoing.transmission_queue import HandedOut, Transmission, TransmissionQueue, Unsendable
 from fairway.protocol.shared import Shared
 
 _DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
@@ -103,7 +103,7 @@ class EphemeralSending:
     def _refund(self, sent: Transmission) -> None:
         self._outbound.limiter.refund_ephemeral(sent.admitted_ms)
 
-    def answered(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
+    def answered(self, in_flight: HandedOut, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Tell what the node said."""
         ids = _ids(in_flight.transmission)
         if answer.accepted:

@@ -65,7 +65,7 @@ class PendingSegments:
         for key in [key for key, segment in self._segments.items() if segment.request_id == request_id]:
             self._remove(key)
 
-    def row(self, key: str) -> Row | None:
+    def row(self, _table: str, key: str) -> Row | None:
         """Return the present row of a key."""
         segment = self._segments.get(key)
         return None if segment is None else tuple(segment)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.events import ChunkInfo, DeliveryError, FailureReason, MessageDelivered
 from fairway.protocol.names import checked_name
 from fairway.protocol.outgoing.request_life import FAILED, RequestState
 from fairway.type_checks import check_type
+
+_IN_THIS_RUN: Final = {"stored": False}
+"""Metadata of a field that no row holds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,9 +42,9 @@ class SentSegment:
     accepted: bool = False
     """Whether the network took it at least once."""
     acknowledged_by: set[str] = field(default_factory=set)
-    entered_at_count: int = 0
+    entered_at_count: int = field(default=0, metadata=_IN_THIS_RUN)
     """How many transmissions the node had answered for good when its SDS message entered the history, in this run."""
-    refusals: int = 0
+    refusals: int = field(default=0, metadata=_IN_THIS_RUN)
     """How often the node refused it since it took it last, not counting answers that ask for less; in this run."""
     possibly: bool = False
     """Whether somebody's bloom filter holds it."""
@@ -70,7 +74,7 @@ class SendRequest:
     state: RequestState = RequestState.OPEN
     ended_ms: int = 0
     """When it last failed or was delivered."""
-    tried_ms: int = 0
+    tried_ms: int = field(default=0, metadata=_IN_THIS_RUN)
     """When it was last sent again after it failed, in this run."""
     segments: list[str] = field(default_factory=list)
     """SDS ids in the order of the segments; shorter than complete while segments still wait for their turn."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from itertools import islice
 from typing import Any, Final
 
@@ -35,33 +36,11 @@ from fairway.protocol.sds.acknowledgements import Review
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
 
-_REQUEST_COLUMNS: Final = (
-    "message_id",
-    "size_bytes",
-    "data_count",
-    "segment_count",
-    "required_count",
-    "required_from",
-    "accepted_ms",
-    "deadline_ms",
-    "state",
-    "ended_ms",
-    "segments",
-    "was_sent",
-)
-_SEGMENT_COLUMNS: Final = (
-    "request_id",
-    "order",
-    "is_parity",
-    "sequence",
-    "made_ms",
-    "attempts",
-    "retry_at",
-    "accepted",
-    "acknowledged_by",
-    "possibly",
-)
-
+_COLUMNS: Final[dict[type, tuple[str, ...]]] = {
+    kind: tuple(column.name for column in fields(kind)[1:] if not column.metadata)
+    for kind in (SendRequest, SentSegment)
+}
+"""Fields that stand in rows; the first one is the key."""
 MAX_DELIVERED: Final = 1_000
 """Delivered sends that are remembered, because more may be asked of them."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
@@ -369,17 +348,17 @@ class RequestTable:
         """Return the present row of a request or a segment."""
         if table == REQUESTS:
             request = self.get(key)
-            return None if request is None else _row(request, _REQUEST_COLUMNS)
+            return None if request is None else _row(request)
         segment = self.segments.get(key)
-        return None if segment is None else _row(segment, _SEGMENT_COLUMNS)
+        return None if segment is None else _row(segment)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield all requests, then all segments."""
         for sends in (self.open, self.failed, self.delivered):
             for request_id, request in sends.items():
-                yield REQUESTS, request_id, _row(request, _REQUEST_COLUMNS)
+                yield REQUESTS, request_id, _row(request)
         for sds_id, segment in self.segments.items():
-            yield SEGMENTS, sds_id, _row(segment, _SEGMENT_COLUMNS)
+            yield SEGMENTS, sds_id, _row(segment)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty table with rows of `rows`, in any order."""
@@ -429,8 +408,8 @@ def _bytes_of(request: SendRequest) -> int:
     return request.size_bytes + request.data_count * OVERHEAD_BYTES
 
 
-def _row(thing: SendRequest | SentSegment, columns: tuple[str, ...]) -> Row:
-    return tuple([_plain(getattr(thing, name)) for name in columns])
+def _row(thing: SendRequest | SentSegment) -> Row:
+    return tuple([_plain(getattr(thing, name)) for name in _COLUMNS[type(thing)]])
 
 
 def _plain(value: Any) -> Any:
@@ -447,13 +426,13 @@ def _plain(value: Any) -> Any:
 
 
 def _request_of(key: str, row: Row) -> SendRequest:
-    request = SendRequest(request_id=key, **dict(zip(_REQUEST_COLUMNS, row, strict=True)))
+    request = SendRequest(request_id=key, **dict(zip(_COLUMNS[SendRequest], row, strict=True)))
     request.required_from, request.segments = frozenset(request.required_from), list(request.segments)
     request.state = RequestState(request.state)
     return request
 
 
 def _segment_of(key: str, row: Row) -> SentSegment:
-    segment = SentSegment(sds_id=key, **dict(zip(_SEGMENT_COLUMNS, row, strict=True)))
+    segment = SentSegment(sds_id=key, **dict(zip(_COLUMNS[SentSegment], row, strict=True)))
     segment.acknowledged_by = set(segment.acknowledged_by)
     return segment

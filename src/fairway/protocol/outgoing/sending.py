@@ -22,7 +22,7 @@ from fairway.protocol.outgoing.retries import Retries
 from fairway.protocol.outgoing.sends import Sends
 from fairway.protocol.outgoing.sync_messages import SyncMessages
 from fairway.protocol.outgoing.sync_timer import SyncTimer
-from fairway.protocol.outgoing.transmission_queue import InFlight, Transmission, TransmissionQueue, Unsendable
+from fairway.protocol.outgoing.transmission_queue import HandedOut, Transmission, TransmissionQueue, Unsendable
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.shared import Shared
 from fairway.wire.sds import HistoryEntry
@@ -183,7 +183,7 @@ class Sending:
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> list[Effect]:
         """Hand out what waited for a proof, or let it wait again."""
-        stamped = self.outbound.proven(token)
+        stamped = self.outbound.take(token, is_proven=False)
         if stamped is None:
             return []
         is_ephemeral = stamped.transmission.ephemeral is not None
@@ -199,7 +199,7 @@ class Sending:
 
     def answered(self, token: int, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Act on the node's answer to what was handed out under a token."""
-        in_flight = self.outbound.answered(token)
+        in_flight = self.outbound.take(token, is_proven=True)
         if in_flight is None:
             return []
         self.sends.refusal = "" if answer.accepted else answer.detail
@@ -288,7 +288,7 @@ class Sending:
         self._tally.add("refused")
         return []
 
-    def _taken(self, in_flight: InFlight, now_ms: int) -> list[Effect]:
+    def _taken(self, in_flight: HandedOut, now_ms: int) -> list[Effect]:
         """Note that the node took a transmission."""
         sds_id, message_hash = in_flight.transmission.sds_id, in_flight.message_hash
         self.sync_messages.taken(sds_id)
@@ -311,7 +311,7 @@ class Sending:
         self.requests.count_attempt(carried, retry_at)
         return emit(*self.requests.accepted(carried, message_hash))
 
-    def _refused(self, in_flight: InFlight, answer: NodeAnswer, now_ms: int) -> list[Effect]:
+    def _refused(self, in_flight: HandedOut, answer: NodeAnswer, now_ms: int) -> list[Effect]:
         """Note that the node did not take a transmission, and plan what follows."""
         transmission = in_flight.transmission
         self._tally.add("not_taken")

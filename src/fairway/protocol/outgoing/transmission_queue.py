@@ -13,7 +13,7 @@ was not sent: it returns to its place in the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -76,25 +76,18 @@ class Transmission:
         return self.purpose in (Purpose.CONTENT, Purpose.RETRY)
 
 
-class InFlight(NamedTuple):
-    """What was handed to the network and not answered yet."""
-
-    transmission: Transmission
-    message_hash: bytes
-    mark: int
-    """What the pace wants back with the answer."""
-    since_ms: int
-
-
-class Stamped(NamedTuple):
-    """What was stamped and perhaps waits for its proof."""
+class HandedOut(NamedTuple):
+    """A transmission that waits for its proof, or for the node's answer."""
 
     transmission: Transmission
     stamp_ns: int
     admission: Admission[Transmission] | None
-    """None for an ephemeral message."""
+    """None for an ephemeral message, which is never put back."""
     mark: int
+    """What the pace wants back with the answer."""
     since_ms: int
+    message_hash: bytes = b""
+    """Empty until it has its proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +128,10 @@ class TransmissionQueue:
         self._last_stamp_ns = 0
         self._not_before_ms = 0
         self._token = 0
-        self._in_flight: dict[int, InFlight] = {}
-        self._being_proven: dict[int, Stamped] = {}
-        self._handed_out: dict[tuple[str, bool], int] = {}
-        """How many transmissions of a message are being proven or in flight, by SDS id and whether it answers a repair
-        request."""
+        self._handed_out: dict[int, HandedOut] = {}
+        """What waits for its proof or for the node's answer, by token."""
+        self._tokens: dict[tuple[str, bool], int] = {}
+        """The token of each, by SDS id and whether it answers a repair request."""
         self._retries_handed_out = 0
         self._done = 0
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
@@ -165,7 +157,7 @@ class TransmissionQueue:
 
     def is_handed_out(self, sds_id: str, *, repair: bool = False) -> bool:
         """Return whether a message waits for its proof or for the node's answer."""
-        return (sds_id, repair) in self._handed_out
+        return (sds_id, repair) in self._tokens
 
     @property
     def active_retries(self) -> int:
@@ -189,14 +181,19 @@ class TransmissionQueue:
             outcomes.append(self._stamp(admission.item, now_ms, admission))
         return outcomes
 
-    def proven(self, token: int) -> Stamped | None:
-        """Return what waits for the proof with a token, and do not wait any more."""
-        stamped = self._being_proven.pop(token, None)
-        if stamped is not None:
-            self._untrack(stamped.transmission)
-        return stamped
+    def take(self, token: int, *, is_proven: bool) -> HandedOut | None:
+        """Take what waits for its proof under a token, or, if it ``is_proven``, for the node's answer."""
+        sent = self._handed_out.get(token)
+        if sent is None or bool(sent.message_hash) is not is_proven:
+            return None
+        del self._handed_out[token]
+        key = _key_of(sent.transmission)
+        if self._tokens.get(key) == token:
+            del self._tokens[key]
+        self._retries_handed_out -= sent.transmission.purpose is Purpose.RETRY
+        return sent
 
-    def not_proven(self, stamped: Stamped, error: RlnError, now_ms: int) -> Unsendable | None:
+    def not_proven(self, stamped: HandedOut, error: RlnError, now_ms: int) -> Unsendable | None:
         """Put back what got no proof, to be tried again when one may be had; return what never will get one."""
         if error.kind is RlnErrorKind.PERMANENT:
             return Unsendable(
@@ -235,13 +232,6 @@ class TransmissionQueue:
         """Return an ephemeral message for sending at once; it was admitted, and never waits."""
         return self._stamp(transmission, now_ms)
 
-    def answered(self, token: int) -> InFlight | None:
-        """Return what was handed out under a token, and forget it."""
-        in_flight = self._in_flight.pop(token, None)
-        if in_flight is not None:
-            self._untrack(in_flight.transmission)
-        return in_flight
-
     @property
     def done(self) -> int:
         """How many transmissions the node took, or said that it never will."""
@@ -250,32 +240,31 @@ class TransmissionQueue:
     @property
     def is_busy(self) -> bool:
         """Whether something is being proven or in flight."""
-        return bool(self._in_flight or self._being_proven)
+        return bool(self._handed_out)
 
-    def answered_for_good(self, in_flight: InFlight, now_ms: int) -> None:
+    def answered_for_good(self, in_flight: HandedOut, now_ms: int) -> None:
         """Note that the node took a transmission, or never will."""
         self._done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
 
-    def refused(self, in_flight: InFlight, now_ms: int, *, too_many: bool) -> None:
+    def refused(self, in_flight: HandedOut, now_ms: int, *, too_many: bool) -> None:
         """Slow down, for the node did not take a transmission."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
 
-    def unproven(self, now_ms: int) -> list[int]:
-        """Return the tokens of transmissions that have waited for a proof for far too long."""
-        return _late(self._being_proven, now_ms)
-
-    def unanswered(self, now_ms: int) -> list[int]:
-        """Return the tokens of transmissions that have no answer for far too long."""
-        return _late(self._in_flight, now_ms)
+    def late(self, now_ms: int) -> list[tuple[int, bool]]:
+        """Return the tokens of what has waited for far too long, and whether each had its proof."""
+        return [
+            (token, bool(sent.message_hash))
+            for token, sent in self._handed_out.items()
+            if not 0 <= now_ms - sent.since_ms < _ANSWERED_WITHIN_MS
+        ]
 
     def next_send_at(self, now_ms: int) -> int | None:
         """Return when something that waits can leave, or when an answer is overdue."""
         if not self.connected:
             return None
-        in_flight, being_proven = iter(self._in_flight.values()), iter(self._being_proven.values())
-        oldest: list[InFlight | Stamped | None] = [next(in_flight, None), next(being_proven, None)]
-        times = [sent.since_ms + _ANSWERED_WITHIN_MS for sent in oldest if sent is not None]
+        oldest = next(iter(self._handed_out.values()), None)
+        times = [] if oldest is None else [oldest.since_ms + _ANSWERED_WITHIN_MS]
         if self._node_has_room and (ready_at := self._ready_at(now_ms)) is not None:
             times.append(ready_at)
         return min(times, default=None)
@@ -284,16 +273,22 @@ class TransmissionQueue:
         """Wait no longer for proofs than from now on."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
 
-    def row(self, table: str) -> Row:
+    def row(self, table: str, _key: str) -> Row:
         """Return the state of the rate limit, or of the clock that stamps messages."""
-        return tuple(self.limiter.state()) if table == RATE_LIMIT else (self._last_stamp_ns, self._token)
+        return self.limiter.state() if table == RATE_LIMIT else (self._last_stamp_ns, self._token)
 
-    def load(self, table: str, row: Row) -> None:
-        """Restore what `row` returned."""
-        if table == RATE_LIMIT:
-            self.limiter.restore(row)
-        else:
-            self._last_stamp_ns, self._token = row
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Yield both."""
+        for table in (RATE_LIMIT, STAMP):
+            yield table, "", self.row(table, "")
+
+    def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
+        """Restore what `rows` yielded."""
+        for table, _, row in rows:
+            if table == RATE_LIMIT:
+                self.limiter.restore(row)
+            else:
+                self._last_stamp_ns, self._token = row
 
     def _ready_at(self, now_ms: int) -> int | None:
         """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
@@ -304,19 +299,12 @@ class TransmissionQueue:
 
     @property
     def _node_has_room(self) -> bool:
-        return len(self._in_flight) + len(self._being_proven) < self._max_in_flight
+        return len(self._handed_out) < self._max_in_flight
 
-    def _track(self, transmission: Transmission) -> None:
-        key = _key_of(transmission)
-        self._handed_out[key] = self._handed_out.get(key, 0) + 1
-        self._retries_handed_out += transmission.purpose is Purpose.RETRY
-
-    def _untrack(self, transmission: Transmission) -> None:
-        key = _key_of(transmission)
-        self._retries_handed_out -= transmission.purpose is Purpose.RETRY
-        self._handed_out[key] -= 1
-        if not self._handed_out[key]:
-            del self._handed_out[key]
+    def _track(self, token: int, sent: HandedOut) -> None:
+        self._handed_out[token] = sent
+        self._tokens[_key_of(sent.transmission)] = token
+        self._retries_handed_out += sent.transmission.purpose is Purpose.RETRY
 
     def _message(
         self, payload: bytes, stamp: int, proof: bytes | None = None, *, ephemeral: bool = False
@@ -347,14 +335,13 @@ class TransmissionQueue:
         self._token += 1
         self._journal.touch(STAMP, "")
         mark = self.limiter.pace.spend(now_ms)
-        stamped = Stamped(transmission, stamp, admission, mark, now_ms)
+        stamped = HandedOut(transmission, stamp, admission, mark, now_ms)
         if not self._proves:
             return self.hand_out(self._token, stamped, None, now_ms)
-        self._being_proven[self._token] = stamped
-        self._track(transmission)
+        self._track(self._token, stamped)
         return Prove(token=self._token, signal=signal, at_ms=now_ms)
 
-    def hand_out(self, token: int, stamped: Stamped, proof: bytes | None, now_ms: int) -> Publish | Unsendable:
+    def hand_out(self, token: int, stamped: HandedOut, proof: bytes | None, now_ms: int) -> Publish | Unsendable:
         """Encode and hand out what was stamped; ``proof`` None: without one."""
         transmission = stamped.transmission
         is_ephemeral = transmission.purpose is Purpose.EPHEMERAL
@@ -367,8 +354,7 @@ class TransmissionQueue:
         if len(encoded) > self._max_bytes:
             detail = f"{len(encoded)} bytes encoded, the network takes at most {self._max_bytes}"
             return Unsendable(transmission=transmission, reason=SendErrorReason.MESSAGE_TOO_LARGE, detail=detail)
-        self._in_flight[token] = InFlight(transmission, digest, stamped.mark, now_ms)
-        self._track(transmission)
+        self._track(token, stamped._replace(since_ms=now_ms, message_hash=digest))
         return Publish(
             token=token,
             purpose=transmission.purpose,
@@ -378,10 +364,6 @@ class TransmissionQueue:
             message_hash=digest,
             sds_id=transmission.sds_id,
         )
-
-
-def _late(sent: Mapping[int, InFlight | Stamped], now_ms: int) -> list[int]:
-    return [token for token, each in sent.items() if not 0 <= now_ms - each.since_ms < _ANSWERED_WITHIN_MS]
 
 
 def _key_of(transmission: Transmission) -> tuple[str, bool]:
