@@ -106,18 +106,20 @@ class PlainPipeline:
         is_ok = pa.compute.equal(self._decoded.column("status"), "ok")
         self._keep("quarantine", self._decoded.filter(pa.compute.invert(is_ok)))
         table = self._decoded.filter(is_ok)
-        self._sightings: Counter[tuple[str, str]] = Counter()
+        self._copies: Counter[tuple[str, str]] = Counter()
         best: dict[tuple[str, str], Message] = {}
         self._messages = list(_messages(table))
         for message in self._messages:
             key = (message.channel_id, message.message_id)
-            self._sightings[key] += 1
+            self._copies[key] += 1
             other = best.setdefault(key, message)
             if (message.timestamp_ns, message.message_hash) < (other.timestamp_ns, other.message_hash):
                 best[key] = message
         self._unique = best
         self._sds = table
-        self._keep("sds_messages", table)
+        firsts = {message.row for message in best.values()}
+        self._keep("sds_messages", table.take(sorted(firsts)))
+        self._keep("repeats", table.take([row for row in range(table.num_rows) if row not in firsts]))
 
     def _reassemble(self) -> None:
         rows = [message.row for message in self._unique.values()]
@@ -285,7 +287,7 @@ class PlainPipeline:
         for key, message in self._unique.items():
             figures = senders[message.channel_id, message.sender_id]
             figures[message.kind] += 1
-            figures["repeats"] += self._sightings[key] - 1
+            figures["repeats"] += self._copies[key] - 1
         for name in ("delivered", "incomplete", "missing_messages"):
             table = self._made[name]
             if table.num_rows:
@@ -300,12 +302,16 @@ class PlainPipeline:
         for (channel_id, _), figures in senders.items():
             channels[channel_id].update(figures)
         self._keep_rows("channel_stats", [{"channel_id": name, **figures} for name, figures in channels.items()])
-        epochs: Counter[tuple[str, int]] = Counter()
+        epochs: Counter[tuple[str, str, int]] = Counter()
         for message in self._messages:
             at_ms = message.timestamp_ns // _NANOSECONDS_PER_MILLISECOND
-            epochs[message.sender_id, at_ms - at_ms % _EPOCH_MS] += 1
+            epochs[message.channel_id, message.sender_id, at_ms - at_ms % _EPOCH_MS] += 1
         self._keep_rows(
-            "rate_utilisation", [{"sender_id": s, "epoch_start_ms": at, "messages": n} for (s, at), n in epochs.items()]
+            "rate_utilisation",
+            [
+                {"channel_id": channel, "sender_id": sender, "epoch_start_ms": at, "messages": n}
+                for (channel, sender, at), n in epochs.items()
+            ],
         )
         stores = Counter(
             source for held in self._made["waku_messages"].column("sources").to_pylist() for source in held

@@ -42,6 +42,7 @@ _LEAST_SECONDS = 0.001
 _TABLES_OF_BOTH = (
     "waku_messages",
     "sds_messages",
+    "repeats",
     "quarantine",
     "delivered",
     "incomplete",

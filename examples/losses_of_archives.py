@@ -31,7 +31,7 @@ def opened(spark: SparkSession, source: str) -> DataFrame:
 def missing_from(archive: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Return the SDS messages of an archive, each once, and those that are cited and not in it."""
     decoded = stages.decoded(stages.deduplicated(archive))
-    unique = stages.unique_messages(stages.sds_messages(decoded)).persist()
+    unique = stages.sds_messages(decoded).persist()
     reassembled = stages.reassembled(unique, profile=None)
     return unique, stages.missing_messages(unique, reassembled).persist()
 

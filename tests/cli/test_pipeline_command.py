@@ -19,7 +19,8 @@ from fairway.pipeline.run.summary import Balance, RunSummary
 
 
 def balance(rows_in: int) -> Balance:
-    return Balance(rows_in=rows_in, duplicates=1, quarantined=2, retransmissions=3, sync=4, delivered=5, incomplete=6)
+    classes = {"duplicates": 1, "quarantined": 2, "retransmissions": 3, "other_shards": 0, "sync": 4}
+    return Balance(rows_in=rows_in, **classes, delivered=5, incomplete=6)
 
 
 @pytest.fixture

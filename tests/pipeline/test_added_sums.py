@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part
-from fairway.pipeline.stages.rate_utilisation import transmissions, utilisation
+from fairway.pipeline.stages.rate_utilisation import EPOCH, transmissions, utilisation
 from fairway.pipeline.stages.statistics import (
     added_sums,
     channel_rows,
@@ -50,8 +50,6 @@ MESSAGES = rows_of(
     timestamp_ns=TIMES,
     nullifier=st.sampled_from([None, b"1", b"2", b"3"]),
     share_x=st.sampled_from([b"4", b"5"]),
-    sighting=st.integers(1, 3),
-    sightings=st.integers(1, 3),
     payload_bytes=st.integers(0, 2**31 - 1),
     content_bytes=st.integers(0, 2**31 - 1),
     history_bytes=st.integers(0, 99),
@@ -99,7 +97,6 @@ def test_the_statistics_of_parts_add_up(messages, latencies):
             own = [one for one in messages.to_pylist() if of(one) == key]
             acks = [one for one in latencies.to_pylist() if of(one) == key]
             assert row["sync"] == sum(one["kind"] == "sync" for one in own)
-            assert row["repeats"] == sum(one["sightings"] - 1 for one in own)
             assert row["payload_bytes"] == sum(one["payload_bytes"] for one in own)
             assert row["acknowledged"] == sum(one["ackers"] > 0 for one in acks)
             assert row["missing"] == len(acks)
@@ -131,21 +128,19 @@ def test_every_byte_goes_to_one_part(messages):
 @given(MESSAGES, st.integers(1, 10**7), st.one_of(st.none(), st.integers(1, 40)))
 def test_transmissions_count_in_the_epoch_of_their_timestamp(messages, epoch_ms, limit):
     found = in_parts(lambda part: transmissions(part, epoch_ms), lambda table: utilisation(table, limit), messages)
-    counted, channels, signals = Counter(), defaultdict(set), defaultdict(set)
+    counted, signals = Counter(), defaultdict(set)
     unproven = Counter()
     for row in messages.to_pylist():
         stamp = row["timestamp_ns"]
         timestamp_ms = stamp // 10**6 if stamp >= 0 else -(-stamp // 10**6)
-        key = (row["sender_id"], timestamp_ms // epoch_ms * epoch_ms)
+        key = (row["channel_id"], row["sender_id"], timestamp_ms // epoch_ms * epoch_ms)
         counted[key] += 1
-        channels[key].add(row["channel_id"])
         unproven[key] += row["nullifier"] is None
         if row["nullifier"] is not None:
             signals[key].add((row["nullifier"], row["share_x"]))
-    assert {(row["sender_id"], row["epoch_start_ms"]): row["messages"] for row in found.to_pylist()} == counted
+    assert {tuple(row[name] for name in EPOCH): row["messages"] for row in found.to_pylist()} == counted
     for row in found.to_pylist():
-        key = (row["sender_id"], row["epoch_start_ms"])
-        assert row["channels"] == len(channels[key])
+        key = tuple(row[name] for name in EPOCH)
         assert row["rate_limit"] == limit
         assert row["message_ids"] == len({nullifier for nullifier, _ in signals[key]})
         assert row["double_signals"] == len(signals[key]) - row["message_ids"]  # of each there are two at most here

@@ -108,7 +108,7 @@ def core_answer(run, messages):
 def pipeline_answers(spark, path):
     """Return what the pipeline makes of each channel of an archive."""
     waku_messages = stages.deduplicated(open_source(spark, f"sqlite:{path}"), unique=True)
-    unique = stages.unique_messages(stages.sds_messages(stages.decoded(waku_messages))).persist()
+    unique = stages.sds_messages(stages.decoded(waku_messages)).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PARITY_RATE)
     reassembled = stages.reassembled(unique, config=config).persist()
     delivered = stages.delivered(unique, reassembled)
@@ -254,7 +254,7 @@ def test_who_acknowledges_by_the_filters_of_the_worlds_has_the_message(spark, ar
     alone = pa.Table.from_batches(evidence_mapper(SdsConfig())(iter(heard.take(places).to_batches(1_000))))
     assert Counter(map(tuple, found.collect())) == Counter(tuple(row.values()) for row in alone.to_pylist())
 
-    unique = stages.unique_messages(stages.sds_messages(stages.decoded(archive)))
+    unique = stages.sds_messages(stages.decoded(archive))
     told = stages.acknowledgements(unique, found).collect()
     by_citations = stages.acknowledgements(unique).count()
     assert len(told) > 1.1 * by_citations > 0

@@ -93,7 +93,7 @@ def test_what_no_store_has_intact_is_damaged_and_not_lost(spark, tmp_path, store
     assert not any("lost messages" in each.what for each in report.to_do)
 
 
-def test_foreign_and_misdated_rows_are_told_and_make_no_outage(spark, tmp_path, stores, log):
+def test_foreign_and_misdated_rows_and_several_shards_are_told_and_make_no_outage(spark, tmp_path, stores, log):
     one, other, _ = stores
     foreign = [
         WakuMessage(
@@ -118,14 +118,26 @@ def test_foreign_and_misdated_rows_are_told_and_make_no_outage(spark, tmp_path, 
                 payload=WAKU_SDS.encode(message), content_topic="/tests/1/odd/proto", timestamp_ns=time_ns
             )
             archive.append(SHARD, waku)
+        twice = log("twice")
+        twice.message("alice", b"on two shards")
+        for shard in (SHARD, "/waku/2/rs/1/1"):
+            archive.append(shard, twice.sent[0][1])
     run([f"a=sqlite:{one}", f"b=sqlite:{other}"], tmp_path / "run", spark=spark)
     report = report_of(RunTables(tmp_path / "run"))
-    assert oddities(tmp_path / "run") == {"foreign": 40, "before-2015": 1, "future": 1}
+    assert oddities(tmp_path / "run") == {
+        "foreign": 40,
+        "several-shards": 1,
+        "before-2015": 1,
+        "future": 1,
+    }
+    balance = RunTables(tmp_path / "run").balance
+    assert (balance.retransmissions, balance.other_shards, balance.adds_up) == (0, 1, True)
     assert not any(store.outages for store in report.stores)
     assert report.headline.lost == 0
     text = " ".join(odd.text for odd in report.oddities)
     assert text == (
-        "40 messages are of other applications. 1 message has a time before 2015. 1 message has a time in the future."
+        "40 messages are of other applications. 1 message is the sending of another one on a further shard. "
+        "1 message has a time before 2015. 1 message has a time in the future."
     )
 
 

@@ -62,22 +62,23 @@ def tables(archive):
     waku_messages = stages.deduplicated(archive).persist()
     decoded = stages.decoded(waku_messages).persist()
     sds_messages = stages.sds_messages(decoded).persist()
-    unique = stages.unique_messages(sds_messages).persist()
+    repeats = stages.repeats(decoded).persist()
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=PLAN.parity_rate)
-    reassembled = stages.reassembled(unique, config=config).persist()
-    gone = stages.missing_messages(unique, reassembled).persist()
-    ordered = stages.sds_ordered(unique, gone, reassembled).persist()
-    delivered = stages.delivered(unique, reassembled).persist()
+    reassembled = stages.reassembled(sds_messages, config=config).persist()
+    gone = stages.missing_messages(sds_messages, reassembled).persist()
+    ordered = stages.sds_ordered(sds_messages, gone, reassembled).persist()
+    delivered = stages.delivered(sds_messages, reassembled).persist()
     incomplete = stages.incomplete(reassembled)
-    acknowledgements = stages.acknowledgements(unique).persist()
-    ack_latency = stages.ack_latency(unique, acknowledgements).persist()
-    sender_stats = stages.sender_stats(unique, ack_latency, delivered, incomplete, gone).persist()
-    first = (waku_messages, decoded, sds_messages, unique, reassembled, gone, ordered)
+    acknowledgements = stages.acknowledgements(sds_messages).persist()
+    ack_latency = stages.ack_latency(sds_messages, acknowledgements).persist()
+    sender_stats = stages.sender_stats(sds_messages, repeats, ack_latency, delivered, incomplete, gone).persist()
+    first = (waku_messages, decoded, sds_messages, repeats, reassembled, gone, ordered)
     kept = (*first, delivered, acknowledgements, ack_latency, sender_stats)
     yield {
         "waku_messages": waku_messages,
         "quarantine": stages.quarantine(decoded),
         "sds_messages": sds_messages,
+        "repeats": repeats,
         "ordered": ordered,
         "gone": gone,
         "delivered": delivered,
@@ -86,8 +87,8 @@ def tables(archive):
         "ack_latency": ack_latency,
         "sender_stats": sender_stats,
         "channel_stats": stages.channel_stats(sender_stats, ack_latency),
-        "bandwidth": stages.bandwidth(sds_messages),
-        "rate_utilisation": stages.rate_utilisation(sds_messages, limit=RATE_LIMIT),
+        "bandwidth": stages.bandwidth(sds_messages, repeats),
+        "rate_utilisation": stages.rate_utilisation(sds_messages, repeats, limit=RATE_LIMIT),
         "store_completeness": stages.store_completeness(waku_messages),
     }
     for table in kept:

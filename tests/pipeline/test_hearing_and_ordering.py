@@ -69,7 +69,7 @@ CLOCKS = {("broken", 70): 3, ("worse", 70): 3}
 
 def sds_row(channel_id, message_id, **fields):
     defaults = {
-        "message_hash": f"{channel_id} {message_id} {fields.get('sighting', 1)}".encode(),
+        "message_hash": f"{channel_id} {message_id}".encode(),
         "timestamp_ns": fields.get("lamport") or 5,
         "content_topic": "/t",
         "payload_bytes": 10,
@@ -82,8 +82,6 @@ def sds_row(channel_id, message_id, **fields):
         "repair_request": [],
         "history_bytes": 200,
         "content": b"content of " + message_id.encode(),
-        "sightings": 1,
-        "sighting": 1,
     }
     return dict.fromkeys(SDS.names) | defaults | fields
 
@@ -131,8 +129,7 @@ def archive(rng):
                     history_bytes=400 if channel_id in {"large", "worse"} else 200,
                 )
             )
-    again = dict(rows[10]) | {"message_hash": b"again", "sighting": 2, "timestamp_ns": 10**6}
-    rows += [again, sds_row("gappy", "sync-1", kind="sync", content=None, causal_history=cites("unheard"))]
+    rows += [sds_row("gappy", "sync-1", kind="sync", content=None, causal_history=cites("unheard"))]
     rows += [sds_row("clean", f"e{number}", kind="ephemeral", lamport=None) for number in range(3)]
     for place, lost in enumerate([(), (1,), (0, 4), (0, 1, 2)]):
         rows += segments("gappy", f"sender {place}", 20 + 25 * place, lost)
@@ -194,8 +191,7 @@ def unordered(rows):
 def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, monkeypatch, most_apart):
     monkeypatch.setattr(reassembling, "MOST_APART", most_apart)
     keys = BucketKeys(random.Random(1).randbytes(32))
-    read = pa.concat_tables(folder.files.read("sds_messages", folder.names["sds_messages"]))
-    unique = read.filter(pa.compute.equal(read["sighting"], 1))
+    unique = pa.concat_tables(folder.files.read("sds_messages", folder.names["sds_messages"]))
 
     reassemble = Reassembling(
         files=folder.files,

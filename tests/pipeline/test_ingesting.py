@@ -74,7 +74,7 @@ def ingested(spark, archives, root, *, unique, buckets=3):
 
 def test_two_stores_become_tables_in_which_each_message_is_once(spark, archives, tmp_path):
     tables, named, samples = ingested(spark, archives, tmp_path / "run", unique=False)
-    waku, sds, quarantine = (tables[name] for name in WRITTEN)
+    waku, sds, repeats, quarantine = (tables[name] for name in WRITTEN)
     assert Counter((*row["sources"], row["copies"]) for row in waku) == {
         ("a", 1): 3,
         ("a", "b", 2): 6,
@@ -82,10 +82,10 @@ def test_two_stores_become_tables_in_which_each_message_is_once(spark, archives,
     }
     assert Counter(row["status"] for row in quarantine) == {"forged": 1, "not-sds": 1}
     assert all(row["sources"] == ["b"] for row in quarantine)
-    assert len(sds) + len(quarantine) == len(waku)
-    assert len({row["message_hash"] for row in (*sds, *quarantine)}) == len(waku)
-    assert [row["sightings"] for row in sds if row["sighting"] == 2] == [2]
-    kinds = Counter(row["kind"] for row in sds if row["sighting"] == 1)
+    assert len(sds) + len(repeats) + len(quarantine) == len(waku)
+    assert len({row["message_hash"] for row in (*sds, *repeats, *quarantine)}) == len(waku)
+    assert [row["reason"] for row in repeats] == ["retransmission"]
+    kinds = Counter(row["kind"] for row in sds)
     assert kinds == {"content": len(waku) - 4, "sync": 1}
     assert {channel for sample in samples for channel, *_ in sample["places"]} == {"team"}
     assert bounds_of(samples, 3)
@@ -100,8 +100,7 @@ def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archiv
     cut, _, _ = ingested(spark, alone, tmp_path / "cut", unique=False, buckets=1)
 
     def rows(tables):
-        names = ("waku_messages", "sds_messages", "quarantine")
-        return {name: sorted(tables[name], key=lambda row: row["message_hash"]) for name in names}
+        return {name: sorted(tables[name], key=lambda row: row["message_hash"]) for name in WRITTEN}
 
     assert rows(straight) == rows(cut)
     assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]
@@ -146,12 +145,9 @@ def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_ot
     finally:
         pa.set_memory_pool(before)
     assert 0 < pool.max_memory() < 16 << 20
-    names = [told["file"] for told in notes if told.get("table") == "sds_messages"]
-    found = pa.concat_tables(
-        files.read("sds_messages", names, ["sightings", "sighting", "timestamp_ns", "message_hash"])
-    )
-    assert found["sightings"].unique().to_pylist() == [30_000]
-    ordered = found.sort_by([("timestamp_ns", "ascending"), ("message_hash", "ascending")])
-    assert ordered["sighting"].to_pylist() == list(range(1, 30_001))
+    named = {name: [told["file"] for told in notes if told.get("table") == name] for name in WRITTEN}
+    (first,) = (row for table in files.read("sds_messages", named["sds_messages"]) for row in table.to_pylist())
+    assert (first["timestamp_ns"], first["message_hash"]) == (0, b"00000")
+    assert sum(table.num_rows for table in files.read("repeats", named["repeats"])) == 29_999
     (sample,) = (told["sample"] for told in notes if "sample" in told)
     assert {tuple(place[:2]) for place in sample["places"]} == {("team", channel.lamport)}

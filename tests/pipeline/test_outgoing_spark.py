@@ -143,7 +143,7 @@ def test_what_goes_out_comes_in_again_as_it_was_and_bad_rows_say_why(spark):
 
     decoded = stages.decoded(planned, keys=KEYS)
     assert decoded.where("status <> 'ok'").count() == 0
-    unique = stages.unique_messages(stages.sds_messages(decoded))
+    unique = stages.sds_messages(decoded)
     missing = stages.missing_messages(unique)
     assert missing.count() == 0
     delivered = stages.delivered(unique, stages.reassembled(unique, config=_reading()))

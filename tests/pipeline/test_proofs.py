@@ -114,12 +114,13 @@ def test_message_ids_count_once_and_two_signals_under_one_are_a_violation():
         4,
     )
     assert told.schema.names == exact_schema(RATE_UTILISATION).names
-    shown = {(row["sender_id"], row["epoch_start_ms"]): tuple(row.values())[2:] for row in told.to_pylist()}
+    shown = {tuple(row.values())[:3]: tuple(row.values())[3:] for row in told.to_pylist()}
     assert shown == {
-        ("alice", 0): (6, 2, 2, 1, 3, 4, 75.0),
-        ("alice", 1_000): (1, 1, 1, 0, 1, 4, 25.0),
-        ("bob", 0): (1, 1, 1, 0, 1, 4, 25.0),
-        ("carol", 0): (1, 1, 0, 0, 1, 4, 25.0),
+        ("team", "alice", 0): (2, 1, 0, 1, 4, 25.0),
+        ("ops", "alice", 0): (4, 1, 1, 2, 4, 50.0),
+        ("ops", "alice", 1_000): (1, 1, 0, 1, 4, 25.0),
+        ("team", "bob", 0): (1, 1, 0, 1, 4, 25.0),
+        ("team", "carol", 0): (1, 0, 0, 1, 4, 25.0),
     }
 
 
@@ -132,14 +133,15 @@ def test_a_run_shows_what_the_proofs_of_an_archive_tell(tmp_path):
     tables = RunTables(tmp_path / "run")
     assert {row["message_hash"]: row["rate_limit_proof"] for row in tables.all("waku_messages")} == proofs
     used: dict[tuple, dict[bytes, set[bytes]]] = {}
-    for row in tables.all("sds_messages"):
+    for row in (*tables.all("sds_messages"), *tables.all("repeats")):
         expected = columns_of_proofs(proofs[row["message_hash"]])[0]
         assert (row["rln_epoch"], row["nullifier"], row["share_x"]) == expected
-        ids = used.setdefault((row["sender_id"], row["timestamp_ns"] // 600_000_000_000 * 600_000), {})
+        epoch = row["channel_id"], row["sender_id"], row["timestamp_ns"] // 600_000_000_000 * 600_000
+        ids = used.setdefault(epoch, {})
         if row["nullifier"] is not None:
             ids.setdefault(row["nullifier"], set()).add(row["share_x"])
     counted = {
-        (row["sender_id"], row["epoch_start_ms"]): (row["message_ids"], row["double_signals"])
+        (row["channel_id"], row["sender_id"], row["epoch_start_ms"]): (row["message_ids"], row["double_signals"])
         for row in tables.all("rate_utilisation")
     }
     assert counted == {

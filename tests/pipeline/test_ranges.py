@@ -33,7 +33,7 @@ def test_the_range_of_a_row_is_the_number_of_bounds_up_to_it(bounds, rows):
 
 
 def messages(*groups, step=1):
-    """Return ``unique_messages`` of (channel, first clock, how many, bytes of content), clocks a step apart."""
+    """Return ``sds_messages`` of (channel, first clock, how many, bytes of content), clocks a step apart."""
     rows = [
         (channel, first + number * step, f"{number:05}", size, "content")
         for channel, first, count, size in groups

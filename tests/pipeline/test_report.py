@@ -186,7 +186,7 @@ def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     quarantined = decoded.transform(stages.quarantine).collect()
     assert sorted(row.status for row in quarantined) == ["bad-segment", "no-id", "not-sds", "not-sds"]
 
-    unique = decoded.transform(stages.sds_messages).transform(stages.unique_messages).persist()
+    unique = decoded.transform(stages.sds_messages).persist()
     missing = unique.transform(stages.missing_messages).collect()
     assert {row.message_id for row in missing} == {
         message.message_id for message in (made.lost, made.lost_piece, made.broken[1])

@@ -311,7 +311,6 @@ def test_more_rows_than_a_page_has_are_chosen_by_their_order(tmp_path, monkeypat
             "charged": number % 13,
             "rate_limit": 100,
             "pct": 1.0,
-            "channels": 1,
         }
         for number in range(100)
     ]
@@ -337,7 +336,6 @@ def test_why_messages_are_lost_is_said_as_far_as_an_archive_proves_it(tmp_path):
             "channel_id": "team",
             "sender_id": sender_id,
             "kind": kind,
-            "sighting": 1,
             "causal_history": [{"message_id": message_id} for message_id in cited],
         }
 
@@ -397,6 +395,7 @@ def test_what_was_wrong_when_a_lost_message_was_first_cited_is_said_beside_its_c
         )
     ]
     over = {
+        "channel_id": "tiny",
         "sender_id": "loud",
         "epoch_start_ms": epoch_ms,
         "messages": 120,
@@ -511,11 +510,11 @@ def test_no_sender_is_named_where_all_lose_alike_or_no_citation_names_the_author
 
 def epoch(sender_id: str, messages: int, **told) -> dict:
     return {
+        "channel_id": "team",
         "sender_id": sender_id,
         "epoch_start_ms": 1_700_000_400_000,
         "messages": messages,
         "charged": messages,
-        "channels": 1,
     } | told
 
 
@@ -528,7 +527,7 @@ def test_a_sender_that_used_a_message_id_twice_is_named_with_the_command_that_sa
     no_limit = {"options": {"format": "parquet", "epoch_ms": 600_000}}
     (to_do,) = to_dos(tmp_path, {"rate_utilisation": rows}, "rate", **no_limit)
     assert to_do["what"] == (
-        "Used RLN message ids twice: mallory (3 message ids, first in the epoch from 2023-11-14 22:20 UTC)."
+        "Used RLN message ids twice: mallory in team (3 message ids, first in the epoch from 2023-11-14 22:20 UTC)."
     )
     assert to_do["commands"] == [f"fairway pipeline violations {tmp_path / 'run'}"]
     page = page_of_folder(tmp_path / "run", tmp_path / "report.html")
@@ -541,7 +540,7 @@ def test_what_counts_towards_the_limit_is_the_same_everywhere(tmp_path):
         epoch("above", 120, message_ids=101, double_signals=0, charged=101, rate_limit=100, pct=101.0),
     ]
     (to_do,) = to_dos(tmp_path, {"rate_utilisation": rows}, "rate")
-    assert to_do["what"].startswith("Over the rate limit of 100: above (101 in the epoch")
+    assert to_do["what"].startswith("Over the rate limit of 100: above in team (101 in the epoch")
     page = page_of_folder(tmp_path / "run", tmp_path / "report.html")
     assert [(row["messages"], row["charged"]) for row in rows_in(page)["rate"]] == [(150, 90), (120, 101)]
     bars = page[page.index("Busiest senders in one epoch") :]
@@ -583,7 +582,6 @@ def test_red_is_only_what_something_can_be_done_about(tmp_path):
                 "charged": 100,
                 "rate_limit": 100,
                 "pct": 100.0,
-                "channels": 1,
             }
         ],
     }
@@ -721,7 +719,9 @@ def test_the_page_stays_small_whatever_strangers_name_their_channels(tmp_path):
 
 
 def test_a_balance_that_does_not_add_up_is_said(tmp_path):
-    figures = dict.fromkeys(("duplicates", "quarantined", "retransmissions", "sync", "delivered", "incomplete"), 1)
+    figures = dict.fromkeys(
+        ("duplicates", "quarantined", "retransmissions", "other_shards", "sync", "delivered", "incomplete"), 1
+    )
     told = Checked(page_of(tmp_path, {}, balance={"rows_in": 9, **figures, "adds_up": False})).text
     assert "This does not add up: 6 rows are accounted for." in told
 

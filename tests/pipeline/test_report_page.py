@@ -111,7 +111,6 @@ def page_file(tmp_path_factory) -> Path:
                 "charged": number,
                 "rate_limit": 100,
                 "pct": float(number),
-                "channels": 1,
             }
             for number in range(60)
         ],

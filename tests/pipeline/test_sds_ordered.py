@@ -18,11 +18,11 @@ COMPLETE, WAITING, CIRCULAR, UNKNOWN = "complete", "waiting", "circular", "not-c
 
 @pytest.fixture
 def unique(spark):
-    """Return a function that makes ``unique_messages`` of (channel, id, Lamport timestamp, cited ids)."""
+    """Return a function that makes ``sds_messages`` of (channel, id, Lamport timestamp, cited ids)."""
     table = table_named("sds_messages")
 
     def make(*given):
-        defaults = dict.fromkeys(table.columns) | {"kind": "content", "sender_id": "alice", "sighting": 1}
+        defaults = dict.fromkeys(table.columns) | {"kind": "content", "sender_id": "alice"}
         rows = [
             defaults
             | {

@@ -42,11 +42,22 @@ def sds(spark):
             "bloom_bytes": 0,
             "content_bytes": 0,
             "causal_history": [],
-            "sighting": 1,
-            "sightings": 1,
         }
         rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
         return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], schema)
+
+    return make
+
+
+@pytest.fixture
+def repeats(spark):
+    """Return a function that makes ``repeats`` of some fields of each row."""
+    table = table_named("repeats")
+
+    def make(*given: dict):
+        defaults = dict.fromkeys(table.columns) | {"channel_id": "team", "payload_bytes": 100}
+        rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
+        return spark.createDataFrame([tuple(row[name] for name in table.columns) for row in rows], table.schema)
 
     return make
 
@@ -112,7 +123,7 @@ def test_a_session_may_have_wide_types_of_arrow(spark, log, write_archive):
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
         decoded = stages.decoded(stages.deduplicated(open_source(spark, f"sqlite:{archive}")))
-        unique = stages.unique_messages(stages.sds_messages(decoded))
+        unique = stages.sds_messages(decoded)
         missing = stages.missing_messages(unique)
         ordered = stages.sds_ordered(unique, missing)
         counts = [frame.count() for frame in (decoded, unique, missing, ordered)]
@@ -144,13 +155,10 @@ def test_what_else_stands_under_an_id_is_in_the_quarantine(spark):
     ]
     rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
     decoded = spark.createDataFrame([tuple(row.values()) for row in rows], schema)
-    sds_messages = decoded.transform(stages.sds_messages)
-    assert {(bytes(row.message_hash), row.sightings, row.sighting) for row in sds_messages.collect()} == {
-        (b"0", 2, 1),
-        (b"2", 2, 2),
-        (b"3", 1, 1),
-    }
-    told = stages.quarantine(decoded, sds_messages).collect()
+    sds_messages, repeats = decoded.transform(stages.sds_messages), decoded.transform(stages.repeats)
+    assert {bytes(row.message_hash) for row in sds_messages.collect()} == {b"0", b"3"}
+    assert {(bytes(row.message_hash), row.message_id) for row in repeats.collect()} == {(b"2", "m1")}
+    told = stages.quarantine(decoded, sds_messages, repeats).collect()
     assert {(bytes(row.message_hash), row.status, row.error, tuple(row.sources)) for row in told} == {
         (b"1", "forged", "another message stands under the id m1", ("a",)),
         (b"4", "not-sds", "garbage", ("a",)),
@@ -187,7 +195,7 @@ def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(
     assert (latency["b1"].ackers, latency["b1"].first_by, latency["b1"].latency_ms) == (0, None, None)
 
 
-def test_timestamps_at_the_ends_of_time_end_nothing_else(sds):
+def test_timestamps_at_the_ends_of_time_end_nothing_else(sds, repeats):
     messages = sds(
         {"message_id": "m1", "timestamp_ns": FIRST_NS},
         {"message_id": "m2", "timestamp_ns": LAST_NS, "sender_id": "bob", "causal_history": cites("m1")},
@@ -196,28 +204,27 @@ def test_timestamps_at_the_ends_of_time_end_nothing_else(sds):
     )
     latency = stages.ack_latency(messages, stages.acknowledgements(messages)).collect()
     assert {row.message_id: row.latency_ms for row in latency} == {"m1": None, "m2": 0, "m3": 1, "m4": None}
-    epochs = stages.rate_utilisation(messages, epoch_ms=1_000, limit=4).collect()
+    epochs = stages.rate_utilisation(messages, repeats(), epoch_ms=1_000, limit=4).collect()
     assert all(row.epoch_start_ms % 1_000 == 0 for row in epochs)
     assert sum(row.messages for row in epochs) == 4
     assert {row.pct for row in epochs} == {25.0}
 
 
 @pytest.mark.parametrize("wrong", [{"epoch_ms": 0}, {"limit": 0}])
-def test_an_impossible_rate_limit_is_refused(sds, wrong):
+def test_an_impossible_rate_limit_is_refused(sds, repeats, wrong):
     with pytest.raises(ConfigurationError, match="must be positive"):
-        stages.rate_utilisation(sds({"message_id": "m1"}), **wrong)
+        stages.rate_utilisation(sds({"message_id": "m1"}), repeats(), **wrong)
 
 
-def test_bytes_go_to_one_part_each(sds):
+def test_bytes_go_to_one_part_each(sds, repeats):
     parts = stages.bandwidth(
         sds(
             {"content_bytes": 50, "history_bytes": 20, "bloom_bytes": 10, "repair_bytes": 5},
-            {"content_bytes": 50, "history_bytes": 20, "sighting": 2},
             {"kind": "sync", "bloom_bytes": 60},
-            {"kind": "sync", "bloom_bytes": 60, "sighting": 2},
             {"kind": "ephemeral", "content_bytes": 90},
             {"channel_id": "other", "kind": "sync"},
-        )
+        ),
+        repeats({"reason": "retransmission"}, {"reason": "retransmission"}, {"reason": "other-shard"}),
     )
     assert {(row.channel_id, row.part): (row.bytes, row.messages) for row in parts.collect()} == {
         ("team", "content"): (140, 2),
@@ -227,6 +234,7 @@ def test_bytes_go_to_one_part_each(sds):
         ("team", "envelope"): (25, 2),
         ("team", "sync"): (100, 1),
         ("team", "retransmission"): (200, 2),
+        ("team", "other-shard"): (100, 1),
         ("other", "sync"): (100, 1),
     }
 

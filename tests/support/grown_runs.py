@@ -20,7 +20,7 @@ from fairway.pipeline.run.folder import RunFolder, TableResult
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.running import rows_since
 from fairway.pipeline.run.sources import parse_sources
-from fairway.pipeline.run.summary import Balance, RunSummary, balance_json
+from fairway.pipeline.run.summary import RunSummary, balance_json, balance_of
 from fairway.pipeline.run.summing import balance_terms
 from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
@@ -30,6 +30,7 @@ from fairway.rln.field import element
 from fairway.rln.proof import SignalProof
 from fairway.testing.archives import GeneratorPlan, rows_mapper
 from fairway.wire.sds import HistoryEntry, SdsMessage
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 PLAN = GeneratorPlan(
     messages=400,
@@ -50,6 +51,7 @@ PLAN = GeneratorPlan(
     store_loss=0.2,
     duplication=0.05,
 )
+OTHER_SHARD = "/waku/2/rs/1/9"
 OPTIONS = RunOptions(rate_limit=10, parity_rate=PLAN.parity_rate)
 
 
@@ -64,6 +66,7 @@ def generated(plan: GeneratorPlan) -> pa.Table:
         added.append(
             row | {"payload": said, "message_hash": rng.randbytes(32), "timestamp_ns": row["timestamp_ns"] + late(rng)}
         )
+    added += [on_another_shard(row) for row in rng.sample(found + added, len(found) // 40)]
     rows_with_proofs = [row | {"rate_limit_proof": proof_for(row)} for row in found + added]
     return pa.Table.from_pylist(rows_with_proofs, schema=ARROW_SCHEMA).sort_by("timestamp_ns")
 
@@ -123,6 +126,13 @@ def said_again(row: dict[str, Any], rng: random.Random) -> bytes:
     return codec.encode(replace(message, content=b"forged %d" % rng.randrange(3)))
 
 
+def on_another_shard(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the same sending on another shard, where it has another hash."""
+    names = ("payload", "content_topic", "timestamp_ns", "meta")
+    digest = message_hash(OTHER_SHARD, WakuMessage(**{name: row[name] for name in names}))
+    return row | {"pubsub_topic": OTHER_SHARD, "message_hash": digest}
+
+
 def late(rng: random.Random) -> int:
     return rng.choice([-1, 1]) * rng.randrange(20_000_000_000)
 
@@ -142,7 +152,7 @@ def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS
     folder.finish_job("tables", [TableResult.of(table.name, (), 0.0) for table in TABLES], {})
     folder.finish_job("read", [], {"topics": CountedTopics().as_json()})
     folder.finish_job("statistics", [], balance_terms([]))
-    nothing = Balance(rows_in=0, duplicates=0, quarantined=0, retransmissions=0, sync=0, delivered=0, incomplete=0)
+    nothing = balance_of(balance_terms([]), {table.name: 0 for table in TABLES})
     folder.finish({"balance": balance_json(nothing), "seconds": 0.0})
     folder.close()
 

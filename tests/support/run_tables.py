@@ -16,7 +16,15 @@ from fairway.pipeline.tables import SCHEMA_VERSION, TABLES
 from fairway.pipeline.tables.delta import TableFile, commit
 from fairway.pipeline.tables.statistics import statistics_of
 
-_BALANCE = {"duplicates": 8, "quarantined": 1, "retransmissions": 1, "sync": 10, "delivered": 86, "incomplete": 3}
+_BALANCE = {
+    "duplicates": 8,
+    "quarantined": 1,
+    "retransmissions": 1,
+    "other_shards": 0,
+    "sync": 10,
+    "delivered": 86,
+    "incomplete": 3,
+}
 
 
 def write_run(path: Path, tables: dict[str, list[dict[str, Any]]], **changes: Any) -> Path:

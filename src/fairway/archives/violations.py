@@ -56,13 +56,13 @@ def violations(tables: RunTables, group: MembershipFile | None = None) -> list[R
     ``group`` tells the places and limits of members. Memory holds 24 bytes for each proof. Raises `MissingExtraError`
     without fairway-rln if there is a violation, as `RunTables.batches` does else.
     """
-    suspects = _suspects(tables.batches("sds_messages", ["nullifier", "share_x"], ds.field("nullifier").is_valid()))
+    suspects = _suspects(_with_proofs(tables, ["nullifier", "share_x"]))
     if not len(suspects):
         return []
     senders: dict[bytes, set[tuple[str, str]]] = {}
     nullifier_of: dict[bytes, bytes] = {}
     columns = ["message_hash", "nullifier", "channel_id", "sender_id"]
-    for batch in tables.batches("sds_messages", columns, ds.field("nullifier").is_valid()):
+    for batch in _with_proofs(tables, columns):
         for row in batch.filter(pa.array(_are_in(batch.column("nullifier"), suspects))).to_pylist():
             nullifier_of[row["message_hash"]] = row["nullifier"]
             senders.setdefault(row["nullifier"], set()).add((row["channel_id"], row["sender_id"]))
@@ -74,6 +74,12 @@ def violations(tables: RunTables, group: MembershipFile | None = None) -> list[R
         for (_, nullifier), proofs in sorted(shares.items(), key=lambda item: item[0])
     ]
     return [violation for violation in found if violation is not None]
+
+
+def _with_proofs(tables: RunTables, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of all WakuMessages of a channel that have a proof."""
+    for name in ("sds_messages", "repeats"):
+        yield from tables.batches(name, columns, ds.field("nullifier").is_valid())
 
 
 def _violation(

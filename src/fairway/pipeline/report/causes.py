@@ -158,10 +158,10 @@ class Causes:
             holds_up=self._held_up_by.get((row["channel_id"], row["message_id"]), 0),
             cause=self._cause(row) if status is None else _cause_of(status),
             status=status,
-            meanwhile=tuple(self._meanwhile(row["sender_id"], row["first_cited_ns"])),
+            meanwhile=tuple(self._meanwhile(row["channel_id"], row["sender_id"], row["first_cited_ns"])),
         )
 
-    def _meanwhile(self, author: str | None, at_ns: int | None) -> Iterator[str]:
+    def _meanwhile(self, channel_id: str, author: str | None, at_ns: int | None) -> Iterator[str]:
         if at_ns is None:
             return
         out = (outage.source for outage in self._outages if outage.begin_ns <= at_ns < outage.end_ns)
@@ -169,7 +169,7 @@ class Causes:
         if self._over_limit and author is not None:
             epoch = at_ns // NS_PER_MS // self._epoch_ms * self._epoch_ms
             # It was sent before it was first cited, in the same epoch or in the one before.
-            if {(author, epoch), (author, epoch - self._epoch_ms)} & self._over_limit:
+            if {(channel_id, author, start) for start in (epoch, epoch - self._epoch_ms)} & self._over_limit:
                 yield "its sender was over the rate limit"
 
     def _cause(self, row: dict[str, Any]) -> LossCause:
@@ -213,7 +213,7 @@ class Causes:
             return set()
         wanted = pa.array([message_id for _, message_id in asked], type=pa.string())
         found = set()
-        is_citing = (ds.field("sighting") == 1) & (ds.field("kind") != "ephemeral")
+        is_citing = ds.field("kind") != "ephemeral"
         for batch in self._tables.batches("sds_messages", ["channel_id", "sender_id", "causal_history"], is_citing):
             for channel_id, citing, cited in _citations(batch, wanted):
                 known = asked.get((channel_id, cited))

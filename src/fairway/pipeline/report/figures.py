@@ -186,7 +186,7 @@ def utilisation(tables: RunTables, shares_pct: Sequence[float]) -> list[int]:
 
 def _timed(tables: RunTables) -> Iterator[tuple[_Ints, _Ints]]:
     """Yield timestamps and payload sizes of all distinct WakuMessages: each is decoded or in quarantine."""
-    for name in ("sds_messages", "quarantine"):
+    for name in ("sds_messages", "repeats", "quarantine"):
         for batch in tables.batches(name, ["timestamp_ns", "payload_bytes"]):
             whole = pa.Table.from_batches([batch]).drop_null()
             yield _ints(whole["timestamp_ns"]), _ints(whole["payload_bytes"])

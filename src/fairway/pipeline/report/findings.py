@@ -200,8 +200,9 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
 
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
     """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
-    order = [("messages", "descending"), ("epoch_start_ms", "ascending"), ("sender_id", "ascending")]
-    columns = ["sender_id", "epoch_start_ms", "messages", "message_ids", "charged", "pct"]
+    ascending = [(name, "ascending") for name in ("epoch_start_ms", "channel_id", "sender_id")]
+    order = [("messages", "descending"), *ascending]
+    columns = ["channel_id", "sender_id", "epoch_start_ms", "messages", "message_ids", "charged", "pct"]
     return tables.head("rate_utilisation", columns, order, limit)
 
 

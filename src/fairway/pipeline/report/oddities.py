@@ -1,7 +1,7 @@
 """`Oddity`: rows of the archives that are neither a loss nor an outage, and that an operator should know of.
 
-Copies that a store damaged, messages of other applications, and timestamps that no clock showed. Each has a count and a
-sentence.
+Copies that a store damaged, messages of other applications, messages on several shards, and timestamps that no clock
+showed. Each has a count and a sentence.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def oddities(
     damaged = quarantined.get(Status.HASH_MISMATCH.value, 0)
     early, late = _untimely(tables, now_ns)
     foreign = sum(quarantined.get(status, 0) for status in _FOREIGN)
+    shards = tables.balance.other_shards
     topics = quarantined.get(Status.BAD_TOPIC.value, 0)
     rows = ", ".join(f"{store.count:,} in {short_name(store.source)}" for store in stores if store.count)
     by_store = f" (damaged rows: {rows})"
@@ -63,6 +64,7 @@ def oddities(
         ("damaged-messages", damaged, f"{_are(damaged, 'message')} damaged in every store that has it{by_store}"),
         ("bad-topics", topics, f"{_have(topics)} a topic that is not UTF-8"),
         ("foreign", foreign, f"{_are(foreign, 'message')} of other applications"),
+        ("several-shards", shards, f"{_are(shards, 'message')} the sending of another one on a further shard"),
         ("before-2015", early, f"{_have(early)} a time before 2015"),
         ("future", late, f"{_have(late)} a time in the future"),
     )

@@ -1,7 +1,7 @@
 """Who broke the rate limit: `over_limit`, senders above it, and `double_signals`, senders that used message ids twice.
 
-Of messages with RLN proofs the message ids count towards the limit, of others every one (``charged``). Two messages
-under one id are a violation whatever the limit is.
+Senders are those of one channel each. Of messages with RLN proofs the message ids count towards the limit, of others
+every one (``charged``). Two messages under one id are a violation whatever the limit is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _FULL_PCT: Final = 100.0
 class OverLimit:
     """A sender, and the epoch in which it was furthest above the limit."""
 
+    channel_id: str
     sender_id: str
     epochs: int
     """In how many epochs it was above the limit."""
@@ -34,17 +35,18 @@ class OverLimit:
 class DoubleSignals:
     """A sender that used message ids of RLN for more than one message, and the first epoch in which it did."""
 
+    channel_id: str
     sender_id: str
     epoch_start_ms: int
     message_ids: int
     """How many message ids it used so, in all epochs."""
 
 
-def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, int]]:
-    """Return sender and beginning of each epoch in which a sender was above the limit."""
-    columns = ["sender_id", "epoch_start_ms"]
+def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, str, int]]:
+    """Return channel, sender and beginning of each epoch in which a sender was above the limit."""
+    columns = ["channel_id", "sender_id", "epoch_start_ms"]
     return frozenset(
-        (row["sender_id"], row["epoch_start_ms"])
+        (row["channel_id"], row["sender_id"], row["epoch_start_ms"])
         for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT)
         for row in batch.to_pylist()
     )
@@ -52,33 +54,37 @@ def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, int]]:
 
 def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
     """Return the senders above the limit, the furthest first; none if the run was not given a limit."""
-    epochs: Counter[str] = Counter()
-    worst: dict[str, OverLimit] = {}
-    columns = ["sender_id", "epoch_start_ms", "charged", "rate_limit"]
+    epochs: Counter[tuple[str, str]] = Counter()
+    worst: dict[tuple[str, str], OverLimit] = {}
+    columns = ["channel_id", "sender_id", "epoch_start_ms", "charged", "rate_limit"]
     for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT):
         for row in batch.to_pylist():
-            sender_id, counted = row["sender_id"], row["charged"]
-            epochs[sender_id] += 1
-            if sender_id not in worst or counted > worst[sender_id].messages:
-                worst[sender_id] = OverLimit(
-                    sender_id=sender_id,
+            sender, counted = (row["channel_id"], row["sender_id"]), row["charged"]
+            epochs[sender] += 1
+            if sender not in worst or counted > worst[sender].messages:
+                worst[sender] = OverLimit(
+                    channel_id=row["channel_id"],
+                    sender_id=row["sender_id"],
                     epochs=0,
                     epoch_start_ms=row["epoch_start_ms"],
                     messages=counted,
                     limit=row["rate_limit"],
                 )
-    found = [replace(told, epochs=epochs[sender_id]) for sender_id, told in worst.items()]
-    return tuple(sorted(found, key=lambda told: (-told.messages, -told.epochs, told.sender_id)))
+    found = [replace(told, epochs=epochs[sender]) for sender, told in worst.items()]
+    return tuple(sorted(found, key=lambda told: (-told.messages, -told.epochs, told.channel_id, told.sender_id)))
 
 
 def double_signals(tables: RunTables) -> tuple[DoubleSignals, ...]:
     """Return the senders that used message ids twice, those with the most first. The proofs are not verified."""
-    found: dict[str, DoubleSignals] = {}
-    columns = ["sender_id", "epoch_start_ms", "double_signals"]
+    found: dict[tuple[str, str], DoubleSignals] = {}
+    columns = ["channel_id", "sender_id", "epoch_start_ms", "double_signals"]
     for batch in tables.batches("rate_utilisation", columns, ds.field("double_signals") > 0):
         for row in batch.to_pylist():
-            sender_id, begin, ids = row["sender_id"], row["epoch_start_ms"], row["double_signals"]
-            if before := found.get(sender_id):
+            sender = row["channel_id"], row["sender_id"]
+            begin, ids = row["epoch_start_ms"], row["double_signals"]
+            if before := found.get(sender):
                 begin, ids = min(begin, before.epoch_start_ms), ids + before.message_ids
-            found[sender_id] = DoubleSignals(sender_id=sender_id, epoch_start_ms=begin, message_ids=ids)
-    return tuple(sorted(found.values(), key=lambda told: (-told.message_ids, told.sender_id)))
+            found[sender] = DoubleSignals(
+                channel_id=sender[0], sender_id=sender[1], epoch_start_ms=begin, message_ids=ids
+            )
+    return tuple(sorted(found.values(), key=lambda told: (-told.message_ids, told.channel_id, told.sender_id)))

@@ -249,16 +249,16 @@ _SHOWN: Final = {
         ),
     ),
     "rate": _Shown(
-        "Senders in each epoch in which they sent",
+        "Senders of channels in each epoch in which they sent",
         "the busiest first",
         "senders and epochs",
         (
+            _CHANNEL,
             _SENDER,
             Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
             Column("messages", ColumnKind.COUNT, "messages"),
             Column("charged", ColumnKind.PART, "charged", of="limit"),
             Column("limit", ColumnKind.COUNT, "rate_limit"),
-            Column("channels", ColumnKind.COUNT, "channels", narrow=False),
             Column("message ids", ColumnKind.COUNT, "message_ids", narrow=False),
             Column("used twice", ColumnKind.COUNT, "double_signals"),
         ),
@@ -491,7 +491,8 @@ def evidence(basis: AcknowledgementBasis) -> ReportTable:
 def bandwidth(tables: RunTables) -> ReportTable:
     """Return where the bytes of all channels went."""
     parts = bandwidth_of(tables)
-    whole, carriers = sum(size for _, size, _ in parts), tables.rows("sds_messages")
+    whole = sum(size for _, size, _ in parts)
+    carriers = tables.rows("sds_messages") + tables.rows("repeats")
     columns = {"part": ColumnKind.TEXT, "bytes": ColumnKind.SHARE, "messages with it": ColumnKind.SHARE}
     rows = [(part, size_of(size, whole), of(messages, carriers)) for part, size, messages in parts]
     return small_table("Bandwidth", columns, rows)
@@ -526,6 +527,7 @@ _CLASSES: Final = {
     "incomplete": "segments of a message that cannot be put together",
     "sync": "sync messages",
     "retransmissions": "an SDS message again",
+    "other_shards": "the same sending on another shard",
     "duplicates": "the same message again",
     "quarantined": "not decoded, forged, or on a wrong topic",
 }

@@ -193,8 +193,8 @@ def _senders(found: Found) -> Iterator[ToDo]:
 
 def _double_signals(found: Found) -> Iterator[ToDo]:
     told = [
-        f"{_name(sender.sender_id)} ({counted(sender.message_ids, 'message id')}, first in the epoch from "
-        f"{_epoch(sender.epoch_start_ms)})"
+        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} ({counted(sender.message_ids, 'message id')}, "
+        f"first in the epoch from {_epoch(sender.epoch_start_ms)})"
         for sender in found.double_signals[:MOST_OF_A_KIND]
     ]
     if told:
@@ -212,7 +212,8 @@ def _epoch(start_ms: int) -> str:
 
 def _over_limit(senders: Sequence[OverLimit]) -> Iterator[ToDo]:
     told = [
-        f"{_name(sender.sender_id)} ({sender.messages:,} in the epoch from {_epoch(sender.epoch_start_ms)})"
+        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} "
+        f"({sender.messages:,} in the epoch from {_epoch(sender.epoch_start_ms)})"
         for sender in senders[:MOST_OF_A_KIND]
     ]
     if told:

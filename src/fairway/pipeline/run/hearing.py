@@ -40,7 +40,7 @@ WRITTEN: Final = ("missing_messages", "acknowledgements", "ack_latency")
 """The tables that the job writes."""
 
 _READ: Final = {
-    "sds_messages": (*CITING_COLUMNS, "lamport", "history_bytes", "sighting"),
+    "sds_messages": (*CITING_COLUMNS, "lamport", "history_bytes"),
     "computed_segments": (*MESSAGE_KEYS.names, "is_guess"),
     "bloom_evidence": tuple(EVIDENCE.names),
 }
@@ -112,9 +112,8 @@ class Hearing:
         for table, name in places:
             for rows in self.files.read(table, [name], _READ[table]):
                 if table == "sds_messages":
-                    unique = filtered(rows, pc.equal(rows.column("sighting"), 1))
-                    found = self._sent_and_cited(unique)
-                    counted = self._in_ranges(unique)
+                    found = self._sent_and_cited(rows)
+                    counted = self._in_ranges(rows)
                     messages.update({place: count for place, (count, _) in counted.items()})
                     sizes.update({place: size for place, (_, size) in counted.items()})
                 elif table == "computed_segments":
@@ -128,11 +127,11 @@ class Hearing:
             yield from cutter.close()
         yield note(split=[[*place, count, sizes[place]] for place, count in messages.items()])
 
-    def _sent_and_cited(self, unique_messages: pa.Table) -> dict[str, pa.Table]:
-        is_content = pc.equal(unique_messages.column("kind"), "content")
-        clocked = pc.and_(is_content, self._are_split(unique_messages))
-        clocks = pc.if_else(clocked, pc.fill_null(unique_messages.column("lamport"), 0), pa.scalar(None, pa.int64()))
-        messages = unique_messages.append_column(_CLOCK, clocks)
+    def _sent_and_cited(self, sds_messages: pa.Table) -> dict[str, pa.Table]:
+        is_content = pc.equal(sds_messages.column("kind"), "content")
+        clocked = pc.and_(is_content, self._are_split(sds_messages))
+        clocks = pc.if_else(clocked, pc.fill_null(sds_messages.column("lamport"), 0), pa.scalar(None, pa.int64()))
+        messages = sds_messages.append_column(_CLOCK, clocks)
         return {
             "sent": filtered(messages.select(_SENT.names), is_content),
             "cited": citations_in(messages, (_CLOCK.name,)).select(_CITED.names),
@@ -141,10 +140,10 @@ class Hearing:
     def _are_split(self, messages: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(messages.column("channel_id"), value_set=pa.array(split_channels(self.bounds), pa.string()))
 
-    def _in_ranges(self, unique_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
+    def _in_ranges(self, sds_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
         """Return of each split channel and range how many content messages are there, and the size of their logs."""
-        chosen = pc.and_(pc.equal(unique_messages.column("kind"), "content"), self._are_split(unique_messages))
-        messages = unique_messages.select(_COUNTED).filter(chosen)
+        chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), self._are_split(sds_messages))
+        messages = sds_messages.select(_COUNTED).filter(chosen)
         (channels,), names = ranked(messages.column("channel_id"))
         keys = (messages[name] for name in ("channel_id", "lamport", "message_id"))
         places = channels * (len(self.bounds) + 1) + range_of(self.bounds, *keys)

@@ -1,9 +1,9 @@
-"""The first job of a run: ``waku_messages``, ``sds_messages`` and ``quarantine``, from the sources.
+"""The first job of a run: ``waku_messages``, ``sds_messages``, ``repeats`` and ``quarantine``, from the sources.
 
 ::
 
     tasks that read sources -> by message hash: waku_messages, and what cannot be decoded into quarantine
-                            -> by (channel_id, message_id): sds_messages, and what is forged into quarantine
+                            -> by (channel_id, message_id): sds_messages, repeats, and what is forged into quarantine
 
 Where no hash comes twice, the tasks that read the sources do the work of the second as well. Where few do, and it is
 known which (`fairway.pipeline.run.copies`), the same tasks decode the first copy of each; all copies go by hash to the
@@ -54,12 +54,11 @@ from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
-from fairway.pipeline.stages.sds_messages import DECODED_INPUT
-from fairway.pipeline.stages.unique_messages import honest_messages, once, sightings_of
+from fairway.pipeline.stages.sds_messages import DECODED_INPUT, copies_of, first_copies, further_copies
 from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
 
-WRITTEN: Final = ("waku_messages", "sds_messages", "quarantine")
+WRITTEN: Final = ("waku_messages", "sds_messages", "repeats", "quarantine")
 """The tables that the job writes."""
 
 _QUARANTINE: Final = columns_of(exact_ddl(QUARANTINE))
@@ -117,7 +116,7 @@ class Ingesting:
         return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
 
     def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
-        """Return the notes of making ``sds_messages`` and ``quarantine`` anew from files of ``waku_messages``."""
+        """Return the notes of making the other tables anew from files of ``waku_messages``."""
         places = list(enumerate(names))
         return exchanged(shared_out(spark, places, tasks, self._decode_files), self.buckets).mapInArrow(
             self.sight, BLOBS
@@ -259,7 +258,7 @@ class Ingesting:
         yield from cutter.close()
 
     def sight(self, batches: Batches) -> Batches:
-        """Write the SDS messages of a bucket with the numbers of their copies, and what is forged."""
+        """Write the SDS messages of a bucket, their repeats, and what is forged."""
         begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         yield from bucket.notes
@@ -273,20 +272,21 @@ class Ingesting:
         if not tables:
             return
         decoded = pa.concat_tables(tables)
-        seen = sightings_of(decoded, piece_bytes=self.piece_bytes)
-        if not seen.honest.all():
-            left_out = decoded.select(FORGED_INPUT).filter(pa.array(~seen.honest))
+        copies = copies_of(decoded, piece_bytes=self.piece_bytes)
+        if not copies.is_honest.all():
+            left_out = decoded.select(FORGED_INPUT).filter(pa.array(~copies.is_honest))
             yield self.files.write("quarantine", bucket.number, forged(left_out))
+        if copies.is_honest.sum() > copies.is_first.sum():
+            yield self.files.write("repeats", bucket.number, further_copies(decoded, copies))
         part = done = 0
         for table in tables:
-            own = seen.only(slice(done, done + table.num_rows))
+            own = copies.is_first[done : done + table.num_rows]
             done += table.num_rows
-            for piece in honest_messages(table, own, piece_bytes=self.piece_bytes):
+            for piece in first_copies(table, own, piece_bytes=self.piece_bytes):
                 if piece.num_rows:
                     yield self.files.write("sds_messages", bucket.number, piece, part)
                     part += 1
-        unique = decoded.select(SAMPLE_INPUT).filter(pa.array(seen.honest & (seen.number == 1)))
-        yield note(sample=sample_of(unique))
+        yield note(sample=sample_of(decoded.select(SAMPLE_INPUT).filter(pa.array(copies.is_first))))
 
     def _write_copies(self, number: int, copies: pa.Table) -> Batches:
         if disagree(copies):
@@ -321,7 +321,7 @@ class _Alone:
         held, self._held[kind] = self._held[kind], []
         if held:
             messages = pa.concat_tables(held)
-            yield self._job.files.write("sds_messages", self._number, once(messages), next(self._parts))
+            yield self._job.files.write("sds_messages", self._number, messages, next(self._parts))
             yield note(sample=sample_of(messages.select(SAMPLE_INPUT)))
 
 

@@ -49,7 +49,7 @@ WRITTEN: Final = ("sds_ordered",)
 """The tables that the job writes."""
 
 _READ: Final = {
-    "sds_messages": (*LOGGED_COLUMNS, "sighting"),
+    "sds_messages": LOGGED_COLUMNS,
     "computed_segments": COMPUTED_COLUMNS,
     "missing_messages": ("channel_id", "message_id", "first_cited_ns"),
 }
@@ -114,8 +114,7 @@ class Ordering:
                 yield from self._absent(absent(rows))
 
     def _logged(self, sds_messages: pa.Table) -> Iterator[_Cut]:
-        chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), pc.equal(sds_messages.column("sighting"), 1))
-        logged = logged_in(filtered(sds_messages.select(LOGGED_COLUMNS), chosen))
+        logged = logged_in(sds_messages)
         ranges = self._range_of(logged, logged.column("message_id"))
         behind = self._ranges
         for name, channel in self._carried.items():

@@ -36,12 +36,12 @@ _ID_CHARACTERS: Final = 1_024
 _NAME_CHARACTERS: Final = 256
 """Of a channel id, likewise. A channel with a longer id is whole in one range."""
 SAMPLE_INPUT: Final = ("channel_id", "lamport", "message_id", "kind", "content_bytes")
-"""The columns of ``unique_messages`` that a sample is made of."""
+"""The columns of ``sds_messages`` that a sample is made of."""
 
 
-def sample_of(unique_messages: pa.Table) -> dict[str, Any]:
+def sample_of(sds_messages: pa.Table) -> dict[str, Any]:
     """Return what the note about some messages tells, for `bounds_of`; it is as small for many as for few."""
-    messages = unique_messages.filter(pc.not_equal(unique_messages["kind"], "sync"))
+    messages = sds_messages.filter(pc.not_equal(sds_messages["kind"], "sync"))
     ends = np.cumsum(pc.fill_null(messages["content_bytes"], 0).to_numpy().astype(np.int64) + _ROW_BYTES)
     if not len(ends):
         return {"places": [], "stands_for": 0}

@@ -140,9 +140,9 @@ class Reassembling:
     def _cut_places(self, names: Sequence[str]) -> Batches:
         """Cut the ranges of the segments that may be apart."""
         cutter = Cutter(_PLACES, self.apart_buckets)
-        columns = [*_GROUP, "lamport", "message_id", "sighting"]
+        columns = [*_GROUP, "lamport", "message_id"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
-            is_one = pc.and_(pc.and_(_are_first(rows), pc.is_valid(rows.column("segment_hash"))), self._are_split(rows))
+            is_one = pc.and_(pc.is_valid(rows.column("segment_hash")), self._are_split(rows))
             segments = rows.filter(is_one)
             sets = self._sets(segments)
             # The first id of a message that is put together need not be that of its least timestamp.
@@ -163,9 +163,9 @@ class Reassembling:
     def _cut_by_range(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
         """Cut what is in the range of its message: all that is whole, and the segments of sets that are not apart."""
         whole = Cutter("whole", self._ranges)
-        columns = [*_WHOLE.names, "kind", "segment_hash", "sighting"]
+        columns = [*_WHOLE.names, "kind", "segment_hash"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_whole):
-            messages = filtered(rows.select(_WHOLE.names), pc.and_(are_whole(rows), _are_first(rows)))
+            messages = filtered(rows.select(_WHOLE.names), are_whole(rows))
             yield from whole.add(messages, self._range_of(messages, messages.column("message_id")))
         yield from whole.close()
         cutter = Cutter(_SEGMENTS, self._ranges)
@@ -186,9 +186,8 @@ class Reassembling:
         yield from cutter.close()
 
     def _segments(self, names: Sequence[str], wanted: Callable[[RowGroup], bool] = _has_segments) -> Iterator[pa.Table]:
-        columns = [*SEGMENTS.names, "sighting"]
-        for rows in self.files.read("sds_messages", names, columns, wanted=wanted):
-            yield segments_in(filtered(rows, _are_first(rows)))
+        for rows in self.files.read("sds_messages", names, SEGMENTS.names, wanted=wanted):
+            yield segments_in(rows)
 
     def _are_split(self, rows: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(rows.column("channel_id"), value_set=pa.array(self._split, pa.string()))
@@ -248,10 +247,6 @@ def _apart(batches: Batches, most: int) -> Batches:
         yield note(too_many=found.num_rows)
         return
     yield from cut(found, np.zeros(found.num_rows, np.uint16), 1, _PLACES)
-
-
-def _are_first(sds_messages: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(sds_messages.column("sighting"), 1)
 
 
 def _has_whole(group: RowGroup) -> bool:

@@ -26,6 +26,8 @@ class Balance:
     """WakuMessages that are no SDS message."""
     retransmissions: int
     """WakuMessages that repeat an SDS message, content or not: retries, repairs, replays."""
+    other_shards: int
+    """WakuMessages that are the sending of another one on a further shard."""
     sync: int
     """Sync messages."""
     delivered: int
@@ -36,7 +38,7 @@ class Balance:
     @property
     def accounted_for(self) -> int:
         """Return the sum of the classes."""
-        return self.duplicates + self.quarantined + self.retransmissions + self.sync + self.delivered + self.incomplete
+        return sum(asdict(self).values()) - self.rows_in
 
     @property
     def adds_up(self) -> bool:
@@ -47,15 +49,15 @@ class Balance:
     def formula(self) -> dict[str, int]:
         """Return the rows that came ``in``, and the four terms that add up to them.
 
-        ``delivered`` includes sync messages, and ``duplicates`` includes retransmissions; ``parked`` are the segments
-        of incomplete messages.
+        ``delivered`` includes sync messages, and ``duplicates`` includes retransmissions and other shards; ``parked``
+        are the segments of incomplete messages.
         """
         return {
             "in": self.rows_in,
             "delivered": self.delivered + self.sync,
             "parked": self.incomplete,
             "quarantined": self.quarantined,
-            "duplicates": self.duplicates + self.retransmissions,
+            "duplicates": self.duplicates + self.retransmissions + self.other_shards,
         }
 
     def __str__(self) -> str:
@@ -120,7 +122,8 @@ def balance_of(terms: Mapping[str, int], rows: Mapping[str, int]) -> Balance:
         rows_in=terms["rows_in"],
         duplicates=terms["rows_in"] - rows["waku_messages"],
         quarantined=rows["quarantine"],
-        retransmissions=rows["sds_messages"] - terms["messages"],
+        retransmissions=rows["repeats"] - terms["other_shards"],
+        other_shards=terms["other_shards"],
         sync=terms["sync"],
         delivered=terms["carriers"],
         incomplete=terms["held"],

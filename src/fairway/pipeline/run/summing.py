@@ -25,8 +25,15 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, note
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.stages.bandwidth import BANDWIDTH_INPUT, added_bytes, bytes_by_part
+from fairway.pipeline.stages.bandwidth import (
+    BANDWIDTH_INPUT,
+    REPEATED_INPUT,
+    added_bytes,
+    bytes_by_part,
+    repeated_bytes,
+)
 from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, added_transmissions, transmissions, utilisation
+from fairway.pipeline.stages.sds_messages import OTHER_SHARD, retransmissions
 from fairway.pipeline.stages.statistics import (
     CHANNEL_SUMS,
     LATENCIES,
@@ -48,7 +55,7 @@ _WHO: Final = ("channel_id", "sender_id")
 _ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]] = {
     "sums": (added_sums, _WHO),
     "latencies": (lambda table: added_latencies(table, _WHO), _WHO),
-    "transmissions": (added_transmissions, ("sender_id",)),
+    "transmissions": (added_transmissions, _WHO),
     "parts": (added_bytes, ("channel_id",)),
     "held": (added_holdings, ()),
 }
@@ -58,6 +65,7 @@ _READ: Final = {
     **STATISTICS_INPUT,
     "incomplete": (*STATISTICS_INPUT["incomplete"], "held"),
     "sds_messages": tuple(dict.fromkeys([*STATISTICS_INPUT["sds_messages"], *BANDWIDTH_INPUT, *RATE_INPUT])),
+    "repeats": tuple(dict.fromkeys([*STATISTICS_INPUT["repeats"], *REPEATED_INPUT, *RATE_INPUT])),
 }
 """The columns of each table that are read."""
 SUMMED: Final = tuple(_READ)
@@ -107,13 +115,13 @@ class Summing:
     def _counted(self, table: str, rows: pa.Table) -> Mapping[str, pa.Table]:
         if table == "waku_messages":
             return {"held": holdings(rows)}
-        if table != "sds_messages":
-            return SUMS_OF[table](rows)
-        return {
-            "parts": bytes_by_part(rows),
-            "transmissions": transmissions(rows, self.epoch_ms),
-            **SUMS_OF[table](rows.filter(pc.equal(rows.column("sighting"), 1))),
-        }
+        sums = SUMS_OF[table](rows)
+        if table == "sds_messages":
+            sums |= {"parts": bytes_by_part(rows), "transmissions": transmissions(rows, self.epoch_ms)}
+        if table == "repeats":
+            again = transmissions(retransmissions(rows), self.epoch_ms)
+            sums |= {"parts": repeated_bytes(rows), "transmissions": again}
+        return sums
 
     def _cut(self, kind: str, table: pa.Table, shared: Sequence[str]) -> Batches:
         if shared:
@@ -157,10 +165,10 @@ class Summing:
 def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return what the notes of the job tell for the balance of rows.
 
-    That is ``rows_in``, ``messages`` (SDS messages, each once), ``sync`` (of these), ``carriers`` (SDS messages that
-    carried what is delivered) and ``held`` (segments of incomplete messages).
+    That is ``rows_in``, ``sync`` (SDS messages that are sync), ``other_shards`` (repeats on another shard),
+    ``carriers`` (SDS messages that carried what is delivered) and ``held`` (segments of incomplete messages).
     """
-    total = Counter({"rows_in": 0, "messages": 0, "sync": 0, "carriers": 0, "held": 0})
+    total = Counter({"rows_in": 0, "sync": 0, "other_shards": 0, "carriers": 0, "held": 0})
     for told in notes:
         total.update(told)
     return dict(total)
@@ -175,9 +183,9 @@ def balance_terms_of(table: str, rows: pa.Table) -> Mapping[str, int]:
     if table == "incomplete":
         return {"held": _sum(rows.column("held"))}
     if table == "sds_messages":
-        is_first = pc.equal(rows.column("sighting"), 1)
-        is_sync = pc.and_(is_first, pc.equal(rows.column("kind"), "sync"))
-        return {"messages": _sum(is_first), "sync": _sum(is_sync)}
+        return {"sync": _sum(pc.equal(rows.column("kind"), "sync"))}
+    if table == "repeats":
+        return {"other_shards": _sum(pc.equal(rows.column("reason"), OTHER_SHARD))}
     return {}
 
 

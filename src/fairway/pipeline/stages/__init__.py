@@ -2,11 +2,11 @@
 
 ::
 
-    a source -> waku_messages -> sds_messages -> unique_messages -+-> missing_messages -> sds_ordered
-                  |                  |               |            +-> acknowledgements -> ack_latency
-                  v                  v               v                       ^
-          store_completeness    quarantine      reassembled -+-> delivered   | bloom_evidence, of waku_messages
-                                                             +-> incomplete
+    a source -> waku_messages -> decoded -> sds_messages -+-> missing_messages -> sds_ordered
+                  |                |             |        +-> acknowledgements -> ack_latency
+                  v                v             v                    ^
+          store_completeness    repeats,    reassembled -+-> delivered | bloom_evidence, of waku_messages
+                               quarantine                +-> incomplete
 
     and from these sender_stats -> channel_stats, bandwidth, rate_utilisation; segments that reassembled computed from
     parity are not missing, and no message waits for them in sds_ordered
@@ -31,14 +31,14 @@ from fairway.pipeline.stages.missing_messages import missing_messages
 from fairway.pipeline.stages.quarantine import quarantine
 from fairway.pipeline.stages.rate_utilisation import rate_utilisation
 from fairway.pipeline.stages.reassembled import reassembled
-from fairway.pipeline.stages.sds_messages import SDS_MESSAGES, sds_messages
+from fairway.pipeline.stages.sds_messages import REPEATS, SDS_MESSAGES, repeats, sds_messages
 from fairway.pipeline.stages.sds_ordered import sds_ordered
 from fairway.pipeline.stages.statistics import channel_stats, sender_stats
 from fairway.pipeline.stages.store_completeness import store_completeness
-from fairway.pipeline.stages.unique_messages import unique_messages
 
 __all__ = [
     "DECODED",
+    "REPEATS",
     "SDS_MESSAGES",
     "Status",
     "ack_latency",
@@ -56,9 +56,9 @@ __all__ = [
     "quarantine",
     "rate_utilisation",
     "reassembled",
+    "repeats",
     "sds_messages",
     "sds_ordered",
     "sender_stats",
     "store_completeness",
-    "unique_messages",
 ]

@@ -1,4 +1,4 @@
-"""From ``unique_messages`` to ``acknowledgements``: which participants have which messages of others, by what evidence.
+"""From ``sds_messages`` to ``acknowledgements``: which participants have which messages of others, by what evidence.
 
 A participant acknowledges a message by citing it in a causal history; or by a bloom filter that contains it, together
 with the citation of a causal descendant; or, when two participants do so, by a bloom filter alone. Citations are in
@@ -53,7 +53,7 @@ _POSSIBLE: Final = "bloom"
 
 
 def acknowledgements(
-    unique_messages: DataFrame,
+    sds_messages: DataFrame,
     bloom_evidence: DataFrame | None = None,
     *,
     possible_acks_threshold: int = SdsConfig().possible_acks_threshold,
@@ -75,14 +75,14 @@ def acknowledgements(
             tables.append(bucket.table("evidence", EVIDENCE))
         yield acknowledgement_rows(*keyed(*tables), possible_acks_threshold=possible_acks_threshold).table
 
-    cuts = [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
+    cuts = [Cut(frame=sds_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
     if bloom_evidence is not None:
         frame = bloom_evidence.select(*EVIDENCE.names)
         cuts.append(Cut(frame=frame, by=KEY, prepare=lambda table: {"evidence": table.cast(EVIDENCE)}))
     return bucketed(cuts, work, ACKNOWLEDGEMENTS)
 
 
-def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
+def ack_latency(sds_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     """Return ``ack_latency`` (`ACK_LATENCY`), one row for each content message.
 
     ``latency_ms`` goes from its timestamp to that of the first of its ``acknowledgements``, by the clocks of two
@@ -95,7 +95,7 @@ def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> Data
     return bucketed(
         [
             Cut(
-                frame=unique_messages.select(*SENT.names, "kind"),
+                frame=sds_messages.select(*SENT.names, "kind"),
                 by=KEY,
                 prepare=lambda table: {"sent": sent_in(table)},
             ),
@@ -110,9 +110,9 @@ def ack_latency(unique_messages: DataFrame, acknowledgements: DataFrame) -> Data
     )
 
 
-def sent_in(unique_messages: pa.Table) -> pa.Table:
+def sent_in(sds_messages: pa.Table) -> pa.Table:
     """Return the content messages (`SENT`) among some messages."""
-    return unique_messages.filter(pc.equal(unique_messages.column("kind"), "content")).select(SENT.names)
+    return sds_messages.filter(pc.equal(sds_messages.column("kind"), "content")).select(SENT.names)
 
 
 def acknowledgement_rows(

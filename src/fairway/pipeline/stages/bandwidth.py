@@ -1,8 +1,9 @@
-"""From ``sds_messages`` to ``bandwidth``: the bytes of each channel, by their purpose.
+"""From ``sds_messages`` and ``repeats`` to ``bandwidth``: the bytes of each channel, by their purpose.
 
 Every byte of the payload of every decodable WakuMessage is counted once, so that the parts add up to the whole:
 
 - ``retransmission``: all of a message that was sent again, by its author or as a repair by somebody else;
+- ``other-shard``: all of a message that was sent on a further shard at the same time;
 - ``sync``: all of a sync message;
 - of the rest, which carries content for the first time: ``content``, causal ``history``, ``bloom`` filter, ``repair``
   requests, and ``envelope`` for what remains: ids, Lamport timestamp, tags, and what the cipher added.
@@ -18,9 +19,9 @@ from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import Cut, bucketed
 from fairway.pipeline.schema import exact_schema
-from fairway.pipeline.stages.sums import as_numbers, grouped
+from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 
-PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "envelope")
+PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "other-shard", "envelope")
 """What ``part`` may be."""
 
 BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigint"
@@ -29,26 +30,26 @@ BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigin
 _SCHEMA: Final = exact_schema(BANDWIDTH)
 _MEASURED: Final = ("content", "history", "bloom", "repair")
 """Parts whose sizes a message tells, in columns such as ``content_bytes``."""
-BANDWIDTH_INPUT: Final = ("channel_id", "kind", "sighting", "payload_bytes", *(f"{part}_bytes" for part in _MEASURED))
+BANDWIDTH_INPUT: Final = ("channel_id", "kind", "payload_bytes", *(f"{part}_bytes" for part in _MEASURED))
 """The columns of ``sds_messages`` that are read."""
+REPEATED_INPUT: Final = ("channel_id", "reason", "payload_bytes")
+"""The columns of ``repeats`` that are read."""
 
 
 def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
     """Return ``bandwidth`` of some rows of ``sds_messages``."""
-    again = pc.greater(sds_messages.column("sighting"), 1)
     is_sync = pc.equal(sds_messages.column("kind"), "sync")
-    sync, first = pc.and_not(is_sync, again), pc.invert(pc.or_(is_sync, again))
+    is_body = pc.invert(is_sync)
     whole = sds_messages.column("payload_bytes").cast(pa.int64())
     measured = {part: sds_messages.column(f"{part}_bytes").cast(pa.int64()) for part in _MEASURED}
     # The computed size of an entry in an unusual encoding can be too large; then the envelope is smaller by as much.
     envelope = whole
     for size in measured.values():
         envelope = pc.subtract(envelope, size)
-    shares = {part: (first, size) for part, size in measured.items()}
-    shares |= {"sync": (sync, whole), "retransmission": (again, whole), "envelope": (first, envelope)}
+    shares = {part: (is_body, size) for part, size in measured.items()}
+    shares |= {"sync": (is_sync, whole), "envelope": (is_body, envelope)}
     columns = {"channel_id": sds_messages.column("channel_id")}
-    for part in PARTS:
-        condition, size = shares[part]
+    for part, (condition, size) in shares.items():
         columns[part] = pc.fill_null(pc.if_else(condition, size, 0), 0)
         columns[f"{part} messages"] = as_numbers(pc.not_equal(columns[part], 0))
     sums = grouped(pa.table(columns), ["channel_id"], {name: (name, "sum") for name in columns if name != "channel_id"})
@@ -62,9 +63,16 @@ def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
             },
             schema=_SCHEMA,
         )
-        for part in PARTS
+        for part in shares
     ]
     return occurring(pa.concat_tables(rows))
+
+
+def repeated_bytes(repeats: pa.Table) -> pa.Table:
+    """Return ``bandwidth`` of some rows of ``repeats``; the reason of each is its part."""
+    counted = repeats.select(["channel_id", "reason", "payload_bytes"]).append_column("messages", ones(repeats))
+    figures = {"payload_bytes": ("payload_bytes", "sum"), "messages": ("messages", "sum")}
+    return grouped(counted, ["channel_id", "reason"], figures).rename_columns(_SCHEMA.names).cast(_SCHEMA)
 
 
 def added_bytes(parts: pa.Table) -> pa.Table:
@@ -78,11 +86,18 @@ def occurring(parts: pa.Table) -> pa.Table:
     return parts.filter(pc.greater(parts.column("messages"), 0))
 
 
-def bandwidth(sds_messages: DataFrame) -> DataFrame:
-    """Return ``bandwidth`` (`BANDWIDTH`) of ``sds_messages``, one row for each channel and part that occurs."""
-    parts = Cut(
-        frame=sds_messages.select(*BANDWIDTH_INPUT),
-        by=["channel_id"],
-        prepare=lambda table: {"parts": bytes_by_part(table)},
-    )
-    return bucketed([parts], lambda bucket: [added_bytes(bucket.tables["parts"])], BANDWIDTH)
+def bandwidth(sds_messages: DataFrame, repeats: DataFrame) -> DataFrame:
+    """Return ``bandwidth`` (`BANDWIDTH`), one row for each channel and part that occurs."""
+    parts = [
+        Cut(
+            frame=sds_messages.select(*BANDWIDTH_INPUT),
+            by=["channel_id"],
+            prepare=lambda table: {"parts": bytes_by_part(table)},
+        ),
+        Cut(
+            frame=repeats.select(*REPEATED_INPUT),
+            by=["channel_id"],
+            prepare=lambda table: {"parts": repeated_bytes(table)},
+        ),
+    ]
+    return bucketed(parts, lambda bucket: [added_bytes(bucket.tables["parts"])], BANDWIDTH)

@@ -1,4 +1,4 @@
-"""From ``unique_messages`` to citations: which message cites which, one row for each entry of a causal history.
+"""From ``sds_messages`` to citations: which message cites which, one row for each entry of a causal history.
 
 Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages"). Citations of
 messages that no participant waits for are left out: of the message itself, of an empty id, of a sync message
@@ -35,20 +35,20 @@ CITED: Final = pa.schema([field for field in _SCHEMA if field.name != "citing_id
 """What of a citation is needed where the cited message is looked up."""
 
 
-def citations(unique_messages: DataFrame) -> DataFrame:
+def citations(sds_messages: DataFrame) -> DataFrame:
     """Return ``citations`` (`CITATIONS`), one row for each message in the causal history of another one.
 
     A message does not cite itself, and ephemeral messages cite nothing.
     """
-    return mapped(unique_messages.select(*CITING_COLUMNS), citations_in, CITATIONS)
+    return mapped(sds_messages.select(*CITING_COLUMNS), citations_in, CITATIONS)
 
 
-def citations_in(unique_messages: pa.Table, further: Sequence[str] = ()) -> pa.Table:
+def citations_in(sds_messages: pa.Table, further: Sequence[str] = ()) -> pa.Table:
     """Return the citations (`CITATIONS`) of some messages, in their order; of these, `CITING_COLUMNS` are read.
 
     A citation also has the columns ``further`` of the message that cites.
     """
-    citing = filtered(unique_messages, pc.not_equal(unique_messages.column("kind"), "ephemeral"))
+    citing = filtered(sds_messages, pc.not_equal(sds_messages.column("kind"), "ephemeral"))
     owners, entries = _counted_entries(citing)
     by = pa.array(owners)
     columns = {

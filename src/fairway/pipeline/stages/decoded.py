@@ -30,7 +30,7 @@ from fairway.wire.segment import MAX_SEGMENTS
 
 _ENTRIES: Final = "array<struct<message_id: string, retrieval_hint: binary, sender_id: string>>"
 CARRIER: Final = (
-    "message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string,"
+    "message_hash binary, timestamp timestamp, timestamp_ns bigint, pubsub_topic string, content_topic string,"
     " rln_epoch bigint, nullifier binary, share_x binary"
 )
 """What tells of the WakuMessage that carried an SDS message; the last three are of its RLN proof, which is not
@@ -60,7 +60,7 @@ def decoded(
     """Return ``decoded`` (`DECODED`), one row for each of ``waku_messages``, also for those that cannot be decoded.
 
     ``status`` (`Status`) says what became of it, and ``error`` why. Of the input ``message_hash``, ``content_topic``,
-    ``payload``, ``timestamp_ns`` and, without a ``profile``, ``meta`` are needed.
+    ``payload``, ``timestamp_ns`` and, without a ``profile``, ``meta`` are needed. ``pubsub_topic`` may be missing.
 
     Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
     those of their channels; both must be picklable for the executors. What claims a channel of ``channel_topics`` on
@@ -80,7 +80,7 @@ def decoded(
         sources = F.array("source")
     names = [name for name in INPUT if name != "meta" or profile is None]
     columns = [F.col(name) for name in names]
-    optional = [PROOF, *check_columns(waku_messages.columns)]
+    optional = dict.fromkeys([PROOF, "pubsub_topic", *check_columns(waku_messages.columns)])
     columns += [F.col(name) for name in optional if name in waku_messages.columns and name not in {*names, "sources"}]
     messages = waku_messages.select(*columns, sources.alias("sources"))
     return messages.mapInArrow(lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)

@@ -445,10 +445,12 @@ def _ids_one_by_one(openings: Sequence[_Opening], profiles: Sequence[Profile]) -
 
 def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBatch:
     """Return what is kept of the messages of a batch beside what is decoded of them."""
-    names = [
-        name for name in ("message_hash", "timestamp_ns", "content_topic", "sources") if name in batch.schema.names
-    ]
-    columns = {name: batch.column(name) for name in names}
+    columns = {name: batch.column(name) for name in ("message_hash", "timestamp_ns")}
+    has_topic = "pubsub_topic" in batch.schema.names
+    columns["pubsub_topic"] = batch.column("pubsub_topic") if has_topic else pa.nulls(batch.num_rows, pa.string())
+    columns["content_topic"] = batch.column("content_topic")
+    if "sources" in batch.schema.names:
+        columns["sources"] = batch.column("sources")
     if "damaged" in batch.schema.names:
         columns["sources"] = holders(batch)
     columns |= proof_columns(batch)

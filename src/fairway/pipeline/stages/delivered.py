@@ -37,7 +37,7 @@ INCOMPLETE: Final = (
 tells how many would do; it is null when only parity is there, which does not tell."""
 
 WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp_ns", "content")
-"""The columns of ``unique_messages`` that whole messages are made of, beside ``kind`` and ``segment_hash``."""
+"""The columns of ``sds_messages`` that whole messages are made of, beside ``kind`` and ``segment_hash``."""
 JOINED_COLUMNS: Final = (
     "outcome",
     "channel_id",
@@ -56,9 +56,9 @@ _INCOMPLETE_SCHEMA: Final = exact_schema(INCOMPLETE)
 _HASHED_ROWS: Final = 1_000
 
 
-def delivered(unique_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
+def delivered(sds_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
     """Return ``delivered`` (`DELIVERED`), one row for each message that can be read from the archive."""
-    whole = unique_messages.where("segment_hash IS NULL AND kind <> 'sync'").select(*WHOLE_COLUMNS)
+    whole = sds_messages.where("segment_hash IS NULL AND kind <> 'sync'").select(*WHOLE_COLUMNS)
     joined = reassembled.where("outcome = 'complete'").select(*JOINED_COLUMNS)
     return mapped(whole, whole_messages, DELIVERED).unionAll(mapped(joined, joined_messages, DELIVERED))
 
@@ -68,11 +68,9 @@ def incomplete(reassembled: DataFrame) -> DataFrame:
     return mapped(reassembled.select(*_INCOMPLETE_SCHEMA.names), incomplete_sets, INCOMPLETE)
 
 
-def are_whole(unique_messages: pa.Table) -> pa.ChunkedArray:
+def are_whole(sds_messages: pa.Table) -> pa.ChunkedArray:
     """Return for each message whether it is delivered as it is: it has content, which is no segment."""
-    return pc.and_(
-        pc.is_null(unique_messages.column("segment_hash")), pc.not_equal(unique_messages.column("kind"), "sync")
-    )
+    return pc.and_(pc.is_null(sds_messages.column("segment_hash")), pc.not_equal(sds_messages.column("kind"), "sync"))
 
 
 def whole_messages(messages: pa.Table) -> pa.Table:

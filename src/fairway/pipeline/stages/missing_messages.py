@@ -1,4 +1,4 @@
-"""From ``unique_messages`` to ``missing_messages``: messages that are cited and not in the archive.
+"""From ``sds_messages`` to ``missing_messages``: messages that are cited and not in the archive.
 
 The result is exact: values are compared, and no hashes. The work is spread by (channel, id), so that a busy channel is
 not the work of one task.
@@ -36,7 +36,7 @@ MESSAGE_KEYS: Final = pa.schema([(name, pa.string()) for name in KEY])
 _SCHEMA: Final = exact_schema(MISSING_MESSAGES)
 
 
-def missing_messages(unique_messages: DataFrame, reassembled: DataFrame | None = None) -> DataFrame:
+def missing_messages(sds_messages: DataFrame, reassembled: DataFrame | None = None) -> DataFrame:
     """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each message that is cited and not there.
 
     With ``reassembled`` the lost segments that were computed from parity are not missing, as in the table of a run.
@@ -50,7 +50,7 @@ def missing_messages(unique_messages: DataFrame, reassembled: DataFrame | None =
         tables = (("content", MESSAGE_KEYS), ("cited", CITED), ("rebuilt", MESSAGE_KEYS))
         yield missing_rows(*keyed(*(bucket.table(kind, schema) for kind, schema in tables)))
 
-    cuts = [Cut(frame=unique_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
+    cuts = [Cut(frame=sds_messages.select(*CITING_COLUMNS), by=KEY, prepare=prepare)]
     if reassembled is not None:
         frame = reassembled.select(*COMPUTED_INPUT)
         cuts.append(

@@ -26,18 +26,22 @@ FORGED_INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "sources
 """The columns of decoded messages that `forged` reads; ``sources`` need not be there."""
 
 
-def quarantine(decoded: DataFrame, sds_messages: DataFrame | None = None) -> DataFrame:
+def quarantine(decoded: DataFrame, *taken: DataFrame) -> DataFrame:
     """Return ``quarantine`` (`QUARANTINE`): the messages of which ``status`` is not ok.
 
-    With ``sds_messages``, which is made of the same ``decoded``, also those that it left out: these are ``forged``.
+    With ``taken``, which are ``sds_messages`` and ``repeats`` of the same ``decoded``, also the messages that both left
+    out: these are ``forged``.
     """
     undecoded = decoded.where("status <> 'ok'").select(*columns_of(QUARANTINE))
-    if sds_messages is None:
+    if not taken:
         return undecoded
     known = decoded.where("status = 'ok'").select(*FORGED_INPUT)
-    hashes = Cut(frame=sds_messages.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"there": rows})
+    hashes = [
+        Cut(frame=frame.select("message_hash"), by=["message_hash"], prepare=lambda rows: {"there": rows})
+        for frame in taken
+    ]
     rows = Cut(frame=known, by=["message_hash"], prepare=lambda rows: {"decoded": rows})
-    return undecoded.unionByName(bucketed([rows, hashes], _left_out, QUARANTINE))
+    return undecoded.unionByName(bucketed([rows, *hashes], _left_out, QUARANTINE))
 
 
 def forged(decoded: pa.Table) -> pa.Table:

@@ -1,9 +1,9 @@
-"""From ``sds_messages`` to ``rate_utilisation``: the transmissions of each sender in each epoch of the rate limit.
+"""From ``sds_messages`` and ``repeats`` to ``rate_utilisation``: the transmissions of each sender in each epoch.
 
 Every transmission, also of a retry or a sync message, counts in the epoch of its timestamp, as for validators of RLN;
-epochs are aligned to the Unix epoch. The limit is that of a membership, which an archive does not show: several senders
-may share a node, and another participant than the author transmits a repair. Here the author is charged, and equal
-sender ids in several channels count as one sender.
+epochs are aligned to the Unix epoch. One sending on several shards counts once. The limit is that of a membership,
+which an archive does not show: several senders may share a node, and another participant than the author transmits a
+repair. Here the author is charged, in each channel for itself: equal sender ids in two channels may be two senders.
 
 Where messages have RLN proofs, the nullifiers say how many message ids they took: copies of a signal count once, and
 two signals under one nullifier are a violation of its membership, which gives its secret away. A message without a
@@ -19,42 +19,45 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.options import RateLimitConfig
 from fairway.pipeline.exchange import Cut, bucketed
+from fairway.pipeline.stages.sds_messages import RETRANSMISSION
 from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 from fairway.units import NS_PER_MS
 
 RATE_UTILISATION: Final = (
-    "sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint, channels bigint,"
+    "channel_id string, sender_id string, epoch_start timestamp, epoch_start_ms bigint, messages bigint,"
     " message_ids bigint, double_signals bigint, charged bigint, rate_limit bigint, pct double"
 )
 """The table of the rate limit; ``charged`` counts towards the limit. ``rate_limit`` and ``pct`` (``charged`` in per
 cent of it) are null when no limit is known."""
 
 RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns", "nullifier", "share_x")
-"""The columns of ``sds_messages`` that are read."""
+"""The columns of ``sds_messages`` and ``repeats`` that are read; of ``repeats`` also ``reason``."""
 TRANSMISSIONS: Final = pa.schema(
     [
+        ("channel_id", pa.string()),
         ("sender_id", pa.string()),
         ("epoch_start_ms", pa.int64()),
-        ("channel_id", pa.string()),
         ("nullifier", pa.binary()),
         ("share_x", pa.binary()),
         ("messages", pa.int64()),
     ]
 )
-"""Transmissions of a sender in an epoch in one channel; those with a proof apart for each signal."""
-_EPOCH: Final = ("sender_id", "epoch_start_ms")
-_FIGURES: Final = ("messages", "channels", "message_ids", "double_signals", "charged")
+"""Transmissions of a sender of a channel in an epoch; those with a proof apart for each signal."""
+EPOCH: Final = ("channel_id", "sender_id", "epoch_start_ms")
+"""The key of ``rate_utilisation``."""
+_FIGURES: Final = ("messages", "message_ids", "double_signals", "charged")
 """What is added up for a sender and epoch; ``charged`` is what counts towards the limit."""
 
 
-def transmissions(sds_messages: pa.Table, epoch_ms: int) -> pa.Table:
-    """Return the transmissions (`TRANSMISSIONS`) among some rows of ``sds_messages``."""
-    table = sds_messages.select(["sender_id", "channel_id", "nullifier", "share_x"])
-    table = table.append_column("epoch_start_ms", epoch_starts(sds_messages.column("timestamp_ns"), epoch_ms))
+def transmissions(messages: pa.Table, epoch_ms: int) -> pa.Table:
+    """Return the transmissions (`TRANSMISSIONS`) of rows of ``sds_messages``, or of `retransmissions`."""
+    table = messages.select(["channel_id", "sender_id", "nullifier", "share_x"])
+    table = table.append_column("epoch_start_ms", epoch_starts(messages.column("timestamp_ns"), epoch_ms))
     return added_transmissions(table.append_column("messages", ones(table)))
 
 
@@ -68,18 +71,17 @@ def epoch_starts(timestamp: pa.ChunkedArray, epoch_ms: int) -> pa.ChunkedArray:
 
 
 def added_transmissions(counted: pa.Table) -> pa.Table:
-    """Return one row for each sender, epoch, channel and signal with a proof."""
+    """Return one row for each sender of a channel, epoch and signal with a proof."""
     return grouped(counted, TRANSMISSIONS.names[:-1], {"messages": ("messages", "sum")}).cast(TRANSMISSIONS)
 
 
 def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
-    """Return ``rate_utilisation`` of transmissions (`TRANSMISSIONS`), all that there are of each sender."""
+    """Return ``rate_utilisation`` of transmissions (`TRANSMISSIONS`), of which all of each sender must be there."""
     sent = added_transmissions(counted)
     proven = pc.is_valid(sent.column("nullifier"))
-    channels = grouped(sent, (*_EPOCH, "channel_id"), {})
-    signals = grouped(sent.filter(proven), (*_EPOCH, "nullifier", "share_x"), {})
+    signals = grouped(sent.filter(proven), (*EPOCH, "nullifier", "share_x"), {})
     ids = grouped(
-        signals.append_column("signals", ones(signals)), (*_EPOCH, "nullifier"), {"signals": ("signals", "sum")}
+        signals.append_column("signals", ones(signals)), (*EPOCH, "nullifier"), {"signals": ("signals", "sum")}
     )
     figures = pa.concat_tables(
         (
@@ -88,7 +90,6 @@ def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
                 messages=sent.column("messages"),
                 charged=pc.if_else(proven, pa.scalar(0, pa.int64()), sent.column("messages")),
             ),
-            _figures(channels, channels=ones(channels)),
             _figures(
                 ids,
                 message_ids=ones(ids),
@@ -97,7 +98,7 @@ def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
             ),
         )
     )
-    found = grouped(figures, _EPOCH, {name: (name, "sum") for name in _FIGURES})
+    found = grouped(figures, EPOCH, {name: (name, "sum") for name in _FIGURES})
     charged = found.column("charged")
     if limit is None:
         nothing = pa.nulls(found.num_rows, pa.int64())
@@ -110,7 +111,7 @@ def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
 
 def _figures(rows: pa.Table, **known: pa.ChunkedArray | pa.Array) -> pa.Table:
     """Return rows of senders and epochs with all figures (`_FIGURES`), 0 where nothing is known."""
-    columns = {name: rows.column(name) for name in _EPOCH}
+    columns = {name: rows.column(name) for name in EPOCH}
     nothing = pa.array(np.zeros(rows.num_rows, np.int64))
     return pa.table(columns | {name: known.get(name, nothing) for name in _FIGURES})
 
@@ -121,9 +122,13 @@ def _per_cent(messages: int, limit: int) -> float:
 
 
 def rate_utilisation(
-    sds_messages: DataFrame, *, epoch_ms: int = RateLimitConfig().epoch_ms, limit: int | None = None
+    sds_messages: DataFrame,
+    repeats: DataFrame,
+    *,
+    epoch_ms: int = RateLimitConfig().epoch_ms,
+    limit: int | None = None,
 ) -> DataFrame:
-    """Return ``rate_utilisation`` (`RATE_UTILISATION`), one row for each sender and epoch in which it sent.
+    """Return ``rate_utilisation`` (`RATE_UTILISATION`), one row for each sender of a channel and epoch with a message.
 
     ``epoch_ms`` is the length of an epoch, ``limit`` the transmissions allowed in each.
     """
@@ -132,8 +137,10 @@ def rate_utilisation(
     if limit is not None and limit <= 0:
         raise ConfigurationError(f"limit must be positive, not {limit}; leave it out when there is none")
     counted = Cut(
-        frame=sds_messages.select(*RATE_INPUT),
-        by=["sender_id"],
+        frame=sds_messages.select(*RATE_INPUT).unionAll(
+            repeats.where(F.col("reason") == RETRANSMISSION).select(*RATE_INPUT)
+        ),
+        by=["channel_id", "sender_id"],
         prepare=lambda table: {"transmissions": transmissions(table, epoch_ms)},
     )
     return bucketed([counted], lambda bucket: [utilisation(bucket.tables["transmissions"], limit)], RATE_UTILISATION)

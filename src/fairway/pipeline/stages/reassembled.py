@@ -1,4 +1,4 @@
-"""From ``unique_messages`` to ``reassembled``: reassembles segments, each sending of a payload by one sender once.
+"""From ``sds_messages`` to ``reassembled``: reassembles segments, each sending of a payload by one sender once.
 
 Segments are grouped by channel, sender and the payload hash in their headers (with the hash alone, another participant
 could spoil a message). Each group goes through the reassembler of a live channel, with Reed-Solomon and the check of
@@ -93,7 +93,7 @@ GroupMapper = Callable[[pa.Table], pa.Table]
 
 
 def reassembled(
-    unique_messages: DataFrame,
+    sds_messages: DataFrame,
     profile: Profile | None = None,
     *,
     config: SegmentationConfig = ARCHIVE_SEGMENTATION,
@@ -108,16 +108,16 @@ def reassembled(
         yield from reassembled_rows(bucket.table("segments", SEGMENTS), profile, config)
 
     segments = Cut(
-        frame=unique_messages.where("segment_hash IS NOT NULL").select(*SEGMENTS.names),
+        frame=sds_messages.where("segment_hash IS NOT NULL").select(*SEGMENTS.names),
         by=_GROUP,
         prepare=lambda table: {"segments": segments_in(table)},
     )
     return bucketed([segments], work, REASSEMBLED)
 
 
-def segments_in(unique_messages: pa.Table) -> pa.Table:
+def segments_in(sds_messages: pa.Table) -> pa.Table:
     """Return the segments (`SEGMENTS`) among some messages."""
-    segments = filtered(unique_messages.select(SEGMENTS.names), pc.is_valid(unique_messages.column("segment_hash")))
+    segments = filtered(sds_messages.select(SEGMENTS.names), pc.is_valid(sds_messages.column("segment_hash")))
     place = segments.schema.get_field_index("causal_history")
     return segments.set_column(place, "causal_history", _newest(segments.column(place))).cast(SEGMENTS)
 

@@ -1,4 +1,4 @@
-"""From ``unique_messages`` to ``sds_ordered``: each channel's log in causal order, and which messages wait.
+"""From ``sds_messages`` to ``sds_ordered``: each channel's log in causal order, and which messages wait.
 
 The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It is causal if senders
 keep their clocks as specified. Only in a channel in which a message cites another whose timestamp is not below its own
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 LOGGED_COLUMNS: Final = (*(name for name in LOGGED.names if name != "parents"), "kind", "causal_history")
-"""The columns of ``unique_messages`` that the log is made of."""
+"""The columns of ``sds_messages`` that the log is made of."""
 _BY_CHANNEL: Final = ("channel_id",)
 COMPUTED_COLUMNS: Final = ("channel_id", "message_id", "told_by")
 """The columns of ``computed_segments`` that are read."""
 
 
 def sds_ordered(
-    unique_messages: DataFrame,
+    sds_messages: DataFrame,
     missing_messages: DataFrame,
     reassembled: DataFrame | None = None,
     *,
@@ -66,7 +66,7 @@ def sds_ordered(
 
     cuts = [
         Cut(
-            frame=unique_messages.select(*LOGGED_COLUMNS),
+            frame=sds_messages.select(*LOGGED_COLUMNS),
             by=_BY_CHANNEL,
             prepare=lambda table: {"logged": logged_in(table)},
         ),
@@ -88,9 +88,9 @@ def sds_ordered(
     return bucketed(cuts, work, SDS_ORDERED)
 
 
-def logged_in(unique_messages: pa.Table) -> pa.Table:
+def logged_in(sds_messages: pa.Table) -> pa.Table:
     """Return the content messages (`LOGGED`) among some messages, of which `LOGGED_COLUMNS` are read."""
-    content = filtered(unique_messages, pc.equal(unique_messages.column("kind"), "content"))
+    content = filtered(sds_messages, pc.equal(sds_messages.column("kind"), "content"))
     columns = {name: content.column(name) for name in LOGGED.names if name != "parents"}
     return pa.table({**columns, "parents": parents_in(content)}, schema=LOGGED)
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 
 from fairway.pipeline.codes import codes_of
 from fairway.pipeline.exchange import Bucket, Cut, bucketed
+from fairway.pipeline.stages.sds_messages import retransmissions
 from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 
 FIGURES: Final = (
@@ -60,7 +61,8 @@ LATENCIES: Final = pa.schema(
 
 
 def sender_stats(
-    unique_messages: DataFrame,
+    sds_messages: DataFrame,
+    repeats: DataFrame,
     ack_latency: DataFrame,
     delivered: DataFrame,
     incomplete: DataFrame,
@@ -75,7 +77,8 @@ def sender_stats(
     cuts = [
         Cut(frame=frame.select(*STATISTICS_INPUT[name]), by=_WHO, prepare=SUMS_OF[name])
         for name, frame in {
-            "sds_messages": unique_messages,
+            "sds_messages": sds_messages,
+            "repeats": repeats,
             "ack_latency": ack_latency,
             "delivered": delivered,
             "incomplete": incomplete,
@@ -112,22 +115,21 @@ def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
     return bucketed([sums, latencies], rows, CHANNEL_STATS)
 
 
-def sums_of_messages(unique_messages: pa.Table) -> pa.Table:
-    """Return the sums (`SUMS`) that SDS messages, each once, add to."""
-    kind = unique_messages.column("kind")
-    table = unique_messages.select([*_WHO, "payload_bytes", "timestamp_ns"])
+def sums_of_messages(sds_messages: pa.Table) -> pa.Table:
+    """Return the sums (`SUMS`) that SDS messages add to."""
+    kind = sds_messages.column("kind")
+    table = sds_messages.select([*_WHO, "payload_bytes", "timestamp_ns"])
     for name in ("content", "sync", "ephemeral"):
         table = table.append_column(name, as_numbers(pc.equal(kind, name)))
-    table = table.append_column("repeats", pc.subtract(unique_messages.column("sightings"), 1))
-    figures = ("content", "sync", "ephemeral", "repeats", "payload_bytes")
+    figures = ("content", "sync", "ephemeral", "payload_bytes")
     seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
     return _completed(grouped(table, _WHO, {**{name: (name, "sum") for name in figures}, **seen}))
 
 
-def seen_times(unique_messages: pa.Table) -> pa.Table:
+def seen_times(sds_messages: pa.Table) -> pa.Table:
     """Return sums (`SUMS`) that tell when each participant's messages were sent, and count nothing."""
     seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
-    return _completed(grouped(unique_messages, _WHO, seen))
+    return _completed(grouped(sds_messages, _WHO, seen))
 
 
 def sums_of_deliveries(delivered: pa.Table) -> pa.Table:
@@ -236,15 +238,17 @@ def _completed(sums: pa.Table) -> pa.Table:
 
 
 STATISTICS_INPUT: Final = {
-    "sds_messages": (*_WHO, "kind", "timestamp_ns", "payload_bytes", "sightings"),
+    "sds_messages": (*_WHO, "kind", "timestamp_ns", "payload_bytes"),
+    "repeats": (*_WHO, "reason"),
     "ack_latency": (*_WHO, "ackers", "latency_ms"),
     "delivered": (*_WHO, "size_bytes", "segments", "recovered"),
     "incomplete": _WHO,
     "missing_messages": _WHO,
 }
-"""The columns of each table that are read; of ``sds_messages`` where ``sighting = 1``."""
+"""The columns of each table that are read."""
 SUMS_OF: Final[dict[str, Callable[[pa.Table], dict[str, pa.Table]]]] = {
     "sds_messages": lambda table: {"sums": sums_of_messages(table)},
+    "repeats": lambda table: {"sums": sums_of_rows(retransmissions(table), "repeats")},
     "ack_latency": lambda table: {"sums": sums_of_acknowledged(table), "latencies": latency_counts(table)},
     "delivered": lambda table: {"sums": sums_of_deliveries(table)},
     "incomplete": lambda table: {"sums": sums_of_rows(table, "incomplete")},

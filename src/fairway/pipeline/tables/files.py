@@ -66,6 +66,7 @@ _FEW_VALUES: Final = frozenset(
         "part",
         "profile",
         "pubsub_topic",
+        "reason",
         "sender_id",
         "source",
         "status",
@@ -85,6 +86,7 @@ _WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limi
 
 BY_TIME: Final = {
     "sds_messages": "timestamp_ns",
+    "repeats": "timestamp_ns",
     "missing_messages": "last_cited_ns",
     "acknowledgements": "acknowledged_at_ns",
     "ack_latency": "sent_at_ns",

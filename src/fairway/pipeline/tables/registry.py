@@ -22,11 +22,11 @@ from fairway.pipeline.stages.missing_messages import MISSING_MESSAGES
 from fairway.pipeline.stages.quarantine import QUARANTINE
 from fairway.pipeline.stages.rate_utilisation import RATE_UTILISATION
 from fairway.pipeline.stages.reassembled import COMPUTED_SEGMENTS
-from fairway.pipeline.stages.sds_messages import SDS_MESSAGES
+from fairway.pipeline.stages.sds_messages import REPEATS, SDS_MESSAGES
 from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Increases when the meaning of a column changes or a column is removed; run folders of other versions are not read."""
 
 BY_HASH: Final = "by message_hash"
@@ -66,12 +66,16 @@ TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="sds_messages",
         schema=SDS_MESSAGES,
-        keys=("message_hash",),
+        keys=("channel_id", "message_id"),
         layout=BY_MESSAGE + ", or as the source gives them",
-        meaning=(
-            "a WakuMessage that carries an SDS message; rows with sighting = 1 are the SDS messages, each once, with"
-            " the key (channel_id, message_id)"
-        ),
+        meaning="an SDS message, with the first WakuMessage that carried it",
+    ),
+    Table(
+        name="repeats",
+        schema=REPEATS,
+        keys=("message_hash",),
+        layout=BY_MESSAGE,
+        meaning="a further WakuMessage with an SDS message: a retransmission, or the same sending on another shard",
     ),
     Table(
         name="quarantine",
@@ -149,16 +153,16 @@ TABLES: Final[tuple[Table, ...]] = (
         keys=("channel_id", "part"),
         layout="by hash of channel_id",
         meaning=(
-            "a part of a channel's bytes (content, history, bloom, sync, repair, retransmission, envelope); the parts"
-            " add up to the payloads of sds_messages"
+            "a part of a channel's bytes (content, history, bloom, sync, repair, retransmission, other-shard,"
+            " envelope); the parts add up to the payloads of sds_messages and repeats"
         ),
     ),
     Table(
         name="rate_utilisation",
         schema=RATE_UTILISATION,
-        keys=("sender_id", "epoch_start_ms"),
-        layout="by hash of (sender_id, epoch_start_ms)",
-        meaning="a sender in an epoch in which it sent, and how near it came to the rate limit",
+        keys=("channel_id", "sender_id", "epoch_start_ms"),
+        layout="by hash of (channel_id, sender_id)",
+        meaning="a sender of a channel in an epoch in which it sent, what it was charged, and the share of the limit",
     ),
     Table(
         name="store_completeness",

@@ -59,6 +59,8 @@ _SDS_COLUMNS: Final = (
     "bloom_bytes",
 )
 
+_REPEATS_COLUMNS: Final = ("message_hash", "channel_id", "message_id", "sender_id", "timestamp_ns", "payload_bytes")
+
 _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     "waku_messages": _Comparison(
         fact="carrier",
@@ -67,9 +69,14 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
     ),
     "sds_messages": _Comparison(
         fact="carrier",
-        found=(*_SDS_COLUMNS, "sighting > 1", "sightings"),
-        told=(*_SDS_COLUMNS, "is_retransmission", "count(*) OVER (PARTITION BY channel_id, message_id)"),
-        where="status = 'ok'",
+        **_same(*_SDS_COLUMNS),
+        where="status = 'ok' AND NOT is_retransmission",
+    ),
+    "repeats": _Comparison(
+        fact="carrier",
+        found=(*_REPEATS_COLUMNS, "reason"),
+        told=(*_REPEATS_COLUMNS, "'retransmission'"),
+        where="status = 'ok' AND is_retransmission",
     ),
     "quarantine": _Comparison(
         fact="carrier", **_same("message_hash", "timestamp_ns", "status", "payload_bytes"), where="status <> 'ok'"

@@ -129,13 +129,13 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
     epoch_ns = epoch_ms * NS_PER_MS
     return (
         facts.where("fact = 'carrier' AND status = 'ok'")
-        .groupBy("sender_id", F.expr(f"timestamp_ns div {epoch_ns}").alias("epoch"))
-        .agg(F.count("*").alias("messages"), F.count_distinct("channel_id").alias("channels"))
+        .groupBy("channel_id", "sender_id", F.expr(f"timestamp_ns div {epoch_ns}").alias("epoch"))
+        .agg(F.count("*").alias("messages"))
         .select(
+            "channel_id",
             "sender_id",
             (F.col("epoch") * epoch_ms).alias("epoch_start_ms"),
             "messages",
-            "channels",
             F.lit(0).cast("bigint").alias("message_ids"),
             F.lit(0).cast("bigint").alias("double_signals"),
             F.col("messages").alias("charged"),

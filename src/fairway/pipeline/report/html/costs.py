@@ -86,7 +86,7 @@ def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
     whole = sum(size for _, size, _ in parts)
     if not whole:
         return ("No message could be decoded.",)
-    carriers = run.rows("sds_messages")
+    carriers = run.rows("sds_messages") + run.rows("repeats")
     lead = f"The payload of {counted(carriers, 'decoded message')} is {size_text(whole)}; its parts add up to that."
     shares = [percent(size, whole) for _, size, _ in parts]
     bars = [
@@ -105,7 +105,7 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     epoch = duration(run.manifest["options"]["epoch_ms"])
     limit = run.manifest["options"].get("rate_limit")
     busiest = busiest_epochs(run, CHART_ROWS)
-    lead = f"{counted(total, 'pair')} of a sender and an epoch of {epoch} in which it sent."
+    lead = f"{counted(total, 'pair')} of a sender of a channel and an epoch of {epoch} in which it sent."
     tail: list[str] = []
     if limit is None:
         lead += " The limit is not known: a run with --rate-limit compares with it."

@@ -32,7 +32,7 @@ _MADE_OF: Final = {
     "latency": ("ack_latency", "acknowledgements"),
     "segments": ("incomplete",),
     "messages": ("sds_ordered", "waku_messages"),
-    "traffic": ("sds_messages", "quarantine"),
+    "traffic": ("sds_messages", "repeats", "quarantine"),
     "bandwidth": ("bandwidth",),
     "rows": (),
 }

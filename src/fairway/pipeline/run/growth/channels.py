@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.options import Profile, SdsConfig, SegmentationConfig
-from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among, both
-from fairway.pipeline.run.growth.messages import MessageChanges
+from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
@@ -36,30 +35,26 @@ from fairway.pipeline.tables.files import exact_schema_of
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _CITED_IDS: Final = "causal_history.list.element.message_id"
 _FIRST_ID: Final = pa.schema([("channel_id", pa.string()), ("message_id", pa.string())])
-_CITING: Final = (*CITING_COLUMNS, "lamport", "sighting")
+_CITING: Final = (*CITING_COLUMNS, "lamport")
 
 
 def segment_changes(
-    held: Mapping[str, HeldRows], messages: MessageChanges, profile: Profile | None, config: SegmentationConfig
+    held: Mapping[str, HeldRows], sds_messages: TableChange, profile: Profile | None, config: SegmentationConfig
 ) -> dict[str, TableChange]:
     """Return how ``incomplete``, ``computed_segments`` and ``delivered`` change."""
     touched = pa.concat_tables(
-        part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (messages.gone, messages.come)
+        part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP))
+        for part in (sds_messages.removed, sds_messages.added)
     )
     before = after = exact_schema(REASSEMBLED).empty_table()
     if touched.num_rows:
-        columns = tuple(dict.fromkeys([*SEGMENTS.names, "sighting", "message_hash"]))
-        by, span = (*_GROUP, "sighting"), Span.of("segment_hash", touched["segment_hash"])
-        known = held["sds_messages"].found(by, both(among(touched, _GROUP), _are_firsts), columns, span)
-        stay = known.filter(pa.array(~are_among(known, messages.gone, ("message_hash",))))
-        before = _put_together(known, profile, config)
-        after = _put_together(
-            pa.concat_tables([stay.select(list(columns)), _of_groups(messages.come, touched).select(list(columns))]),
-            profile,
-            config,
+        chosen, span = among(touched, _GROUP), Span.of("segment_hash", touched["segment_hash"])
+        before, after = (
+            _put_together(sds.found(_GROUP, chosen, SEGMENTS.names, span), profile, config)
+            for sds in (held["sds_messages"], held["sds_messages"].changed(sds_messages))
         )
-    delivered = pa.concat_tables([whole_messages(_whole(messages.come)), joined_messages(after)])
-    gone = _whole(messages.gone).select(_FIRST_ID.names)
+    delivered = pa.concat_tables([whole_messages(_whole(sds_messages.added)), joined_messages(after)])
+    gone = _whole(sds_messages.removed).select(_FIRST_ID.names)
     carried = before.filter(pc.equal(before["outcome"], "complete"))
     gone = pa.concat_tables(
         [
@@ -77,14 +72,14 @@ def segment_changes(
 
 
 def heard_changes(
-    held: Mapping[str, HeldRows], messages: MessageChanges, computed: TableChange
+    held: Mapping[str, HeldRows], sds_messages: TableChange, computed: TableChange
 ) -> tuple[dict[str, TableChange], pa.Table]:
     """Return how ``missing_messages``, ``acknowledgements`` and ``ack_latency`` change, and who cites what is touched.
 
     ``computed`` is the change of ``computed_segments``. Who cites has the cited key, and the ``lamport`` of the content
     messages that cite.
     """
-    moved = [messages.gone, messages.come]
+    moved = [sds_messages.removed, sds_messages.added]
     touched = pa.concat_tables(
         [
             *(
@@ -95,9 +90,9 @@ def heard_changes(
             *(part.select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS) for part in (computed.removed, computed.added)),
         ]
     )
-    sds = held["sds_messages"].changed(messages.tables["sds_messages"])
+    sds = held["sds_messages"].changed(sds_messages)
     are_touched = among(touched, KEY)
-    near = sds.found((*KEY, "sighting", _CITED_IDS), both(_near(touched), _are_firsts), _CITING)
+    near = sds.found((*KEY, _CITED_IDS), _near(touched), _CITING)
     is_sent = are_touched(near) & pc.equal(near["kind"], "content").to_numpy()
     sent = near.filter(pa.array(is_sent)).select(SENT.names)
     cited = citations_in(near, ("lamport", "kind"))
@@ -113,7 +108,7 @@ def heard_changes(
         "ack_latency": latency_rows(sent_keyed, acknowledged),
     }
     # What the tables have now is dated by messages that are there still, or were.
-    gone = messages.gone["timestamp_ns"]
+    gone = sds_messages.removed["timestamp_ns"]
     spans = {
         "missing_messages": Span.of("last_cited_ns", cited["cited_at_ns"], gone),
         "acknowledgements": Span.of("acknowledged_at_ns", cited["cited_at_ns"], gone),
@@ -124,12 +119,6 @@ def heard_changes(
         for name, table in made.items()
     }
     return changes, cited.filter(pc.equal(cited["kind"], "content")).select([*KEY, "lamport"])
-
-
-def _are_firsts(sds_messages: pa.Table) -> NDArray[np.bool_]:
-    """Return which messages are first copies."""
-    are_firsts: NDArray[np.bool_] = pc.equal(sds_messages.column("sighting"), 1).to_numpy()
-    return are_firsts
 
 
 def _near(touched: pa.Table) -> Chosen:
@@ -148,11 +137,6 @@ def _near(touched: pa.Table) -> Chosen:
         return are_citing | are_touched(rows)
 
     return chosen
-
-
-def _of_groups(messages: pa.Table, groups: pa.Table) -> pa.Table:
-    segments = messages.filter(pc.is_valid(messages["segment_hash"]))
-    return segments.filter(pa.array(are_among(segments, groups, _GROUP)))
 
 
 def _put_together(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> pa.Table:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, among, are_among
 from fairway.pipeline.run.summing import balance_terms_of
-from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring
-from fairway.pipeline.stages.rate_utilisation import RATE_INPUT, epoch_starts, transmissions, utilisation
+from fairway.pipeline.stages.bandwidth import added_bytes, bytes_by_part, occurring, repeated_bytes
+from fairway.pipeline.stages.rate_utilisation import EPOCH, RATE_INPUT, epoch_starts, transmissions, utilisation
+from fairway.pipeline.stages.sds_messages import retransmissions
 from fairway.pipeline.stages.statistics import (
     CHANNEL_SUMS,
     FIGURES,
@@ -37,7 +38,6 @@ from fairway.units import NS_PER_MS
 
 _WHO: Final = ("channel_id", "sender_id")
 _SEEN: Final = ("first_seen_ns", "last_seen_ns")
-_COPY: Final = ("message_hash", "sighting")
 _FIRST_NS: Final = -(2**63)
 _LAST_NS: Final = 2**63 - 1
 _LAST_MS: Final = _LAST_NS // NS_PER_MS
@@ -52,13 +52,10 @@ def figure_changes(
     stores: Collection[str],
 ) -> dict[str, TableChange]:
     """Return how the tables of figures change; ``stores`` are the names of all stores that were read."""
-    sds = held["sds_messages"].changed(changes["sds_messages"])
     return {
-        **_of_participants(held, changes, sds),
-        "bandwidth": _bandwidth(held["bandwidth"], changes["sds_messages"]),
-        "rate_utilisation": _rate_utilisation(
-            held["rate_utilisation"], changes["sds_messages"], sds, epoch_ms, rate_limit
-        ),
+        **_of_participants(held, changes),
+        "bandwidth": _bandwidth(held["bandwidth"], changes),
+        "rate_utilisation": _rate_utilisation(held, changes, epoch_ms, rate_limit),
         "store_completeness": _completeness(held["store_completeness"], changes["waku_messages"], stores),
     }
 
@@ -73,24 +70,20 @@ def balance_change(changes: Mapping[str, TableChange]) -> dict[str, int]:
     return grown
 
 
-def _of_participants(
-    held: Mapping[str, HeldRows], changes: Mapping[str, TableChange], sds: HeldRows
-) -> dict[str, TableChange]:
+def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, TableChange]) -> dict[str, TableChange]:
     parts = [SUMS.empty_table()]
     for name, sums_of in SUMS_OF.items():
         for sign, rows in ((1, changes[name].added), (-1, changes[name].removed)):
-            counted = rows.filter(pc.equal(rows["sighting"], 1)) if name == "sds_messages" else rows
-            parts.append(_signed(sums_of(counted)["sums"], sign))
+            parts.append(_signed(sums_of(rows)["sums"], sign))
     moved = pa.concat_tables(parts)
     touched = moved.select(["channel_id"])
     of_channel = among(touched, ("channel_id",))
     senders = held["sender_stats"].found(("channel_id",), of_channel)
     known = senders.select(SUMS.names)
-    sent = changes["sds_messages"]
-    gone = sent.removed.filter(pa.array(~are_among(sent.removed, sent.added, _COPY)))
+    gone = changes["sds_messages"].removed
     both = pa.concat_tables([known.cast(SUMS), moved])
     if gone.num_rows:  # perhaps the first or the last that its sender sent
-        both = _with_times(both, gone, sds)
+        both = _with_times(both, gone, held["sds_messages"].changed(changes["sds_messages"]))
     sums = added_sums(both).select(SUMS.names).cast(SUMS)
     sums = sums.filter(_any_figure(sums))
     acked = held["ack_latency"].changed(changes["ack_latency"])
@@ -119,9 +112,7 @@ def _signed(sums: pa.Table, sign: int) -> pa.Table:
 def _with_times(sums: pa.Table, participants: pa.Table, sds: HeldRows) -> pa.Table:
     """Return sums with the times of some participants taken from their messages."""
     again = are_among(sums, participants, _WHO)
-    columns = (*_WHO, "timestamp_ns", "sighting")
-    chosen = among(participants, _WHO)
-    times = sds.found(columns, lambda rows: chosen(rows) & pc.equal(rows.column("sighting"), 1).to_numpy(), columns)
+    times = sds.found(_WHO, among(participants, _WHO), (*_WHO, "timestamp_ns"))
     timeless = _signed(_signed(sums.filter(pa.array(again)), -1), -1)
     return pa.concat_tables([sums.filter(pa.array(~again)), timeless, seen_times(times)])
 
@@ -133,8 +124,10 @@ def _any_figure(sums: pa.Table) -> pa.Array:
     return pa.array(counted)
 
 
-def _bandwidth(held: HeldRows, sds: TableChange) -> TableChange:
-    added, removed = bytes_by_part(sds.added), bytes_by_part(sds.removed)
+def _bandwidth(held: HeldRows, changes: Mapping[str, TableChange]) -> TableChange:
+    sds, repeats = changes["sds_messages"], changes["repeats"]
+    added = pa.concat_tables([bytes_by_part(sds.added), repeated_bytes(repeats.added)])
+    removed = pa.concat_tables([bytes_by_part(sds.removed), repeated_bytes(repeats.removed)])
     taken = removed
     for name in ("bytes", "messages"):
         taken = taken.set_column(taken.schema.get_field_index(name), name, pc.negate(removed[name]))
@@ -145,20 +138,23 @@ def _bandwidth(held: HeldRows, sds: TableChange) -> TableChange:
 
 
 def _rate_utilisation(
-    held: HeldRows, sds_change: TableChange, sds: HeldRows, epoch_ms: int, limit: int | None
+    held: Mapping[str, HeldRows], changes: Mapping[str, TableChange], epoch_ms: int, limit: int | None
 ) -> TableChange:
-    columns = RATE_INPUT
-    moved = pa.concat_tables(part.select(list(columns)) for part in (sds_change.added, sds_change.removed))
-    epoch = ("sender_id", "epoch_start_ms")
-    touched = transmissions(moved, epoch_ms).select(list(epoch))
+    sds, repeats = changes["sds_messages"], changes["repeats"]
+    parts = (sds.added, sds.removed, retransmissions(repeats.added), retransmissions(repeats.removed))
+    moved = pa.concat_tables(part.select(list(RATE_INPUT)) for part in parts)
+    touched = transmissions(moved, epoch_ms).select(list(EPOCH))
     times = np.unique(touched["epoch_start_ms"].to_numpy())
 
     def in_epochs(rows: pa.Table) -> NDArray[np.bool_]:
         return np.isin(epoch_starts(rows["timestamp_ns"], epoch_ms).to_numpy(), times)
 
-    counted = transmissions(sds.found(columns, in_epochs, columns, _within(times, epoch_ms)), epoch_ms)
-    counted = counted.filter(pa.array(are_among(counted, touched, epoch)))
-    known = held.found(epoch, among(touched, epoch))
+    by, span = ("timestamp_ns",), _within(times, epoch_ms)
+    sent = held["sds_messages"].changed(sds).found(by, in_epochs, RATE_INPUT, span)
+    again = held["repeats"].changed(repeats).found(by, in_epochs, (*RATE_INPUT, "reason"), span)
+    counted = pa.concat_tables(transmissions(part, epoch_ms) for part in (sent, retransmissions(again)))
+    counted = counted.filter(pa.array(are_among(counted, touched, EPOCH)))
+    known = held["rate_utilisation"].found(EPOCH, among(touched, EPOCH))
     return TableChange.of("rate_utilisation", known, utilisation(counted, limit))
 
 

@@ -169,12 +169,12 @@ class _Growth:
         """Return how each table changes."""
         options, held = self.options, self.held
         config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
-        found = {**messages.tables, **segment_changes(held, messages, options.profile, config)}
-        heard, citing = heard_changes(held, messages, found["computed_segments"])
+        found = {**messages.tables, **segment_changes(held, messages.tables["sds_messages"], options.profile, config)}
+        heard, citing = heard_changes(held, found["sds_messages"], found["computed_segments"])
         found |= heard
         found |= figure_changes(held, found, epoch_ms=options.epoch_ms, rate_limit=options.rate_limit, stores=stores)
         self._refuse_large_channels(found["bandwidth"].added, found["channel_stats"].added)
-        found["sds_ordered"] = log_changes(held, messages, found, citing, options.max_channel_bytes)
+        found["sds_ordered"] = log_changes(held, found, citing, options.max_channel_bytes)
         return found
 
     def _refuse_large_channels(self, bandwidth: pa.Table, channel_stats: pa.Table) -> None:

@@ -245,8 +245,3 @@ def among(known: pa.Table, columns: Sequence[str]) -> Chosen:
         return mask
 
     return chosen
-
-
-def both(one: Chosen, other: Chosen) -> Chosen:
-    """Return what chooses the rows that both choose."""
-    return lambda rows: one(rows) & other(rows)

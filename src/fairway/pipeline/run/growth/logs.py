@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from fairway.pipeline.codes import NOTHING, ranked
 from fairway.pipeline.run.growth.held_rows import HeldRows, Span, TableChange, among, are_among
-from fairway.pipeline.run.growth.messages import MessageChanges
 from fairway.pipeline.stages.channel_log import LOGGED, DependencyStatus, channel_logs
 from fairway.pipeline.stages.keyed import KEY
 from fairway.pipeline.stages.sds_ordered import LOGGED_COLUMNS, absent_of, computed_in, logged_in
@@ -34,18 +33,17 @@ _CAUSELESS: Final = (DependencyStatus.CIRCULAR.value, DependencyStatus.NOT_COMPU
 
 def log_changes(
     held: Mapping[str, HeldRows],
-    messages: MessageChanges,
     changes: Mapping[str, TableChange],
     citing: pa.Table,
     max_channel_bytes: int,
 ) -> TableChange:
     """Return how ``sds_ordered`` changes.
 
-    ``changes`` are those of ``missing_messages`` and ``computed_segments``. ``citing`` says which content messages cite
-    what is touched: the cited key and the ``lamport`` of the message. All channels are smaller than
-    ``max_channel_bytes``.
+    ``changes`` are those of ``sds_messages``, ``missing_messages`` and ``computed_segments``. ``citing`` says which
+    content messages cite what is touched: the cited key and the ``lamport`` of the message. All channels are smaller
+    than ``max_channel_bytes``.
     """
-    moved = [_content(part) for part in (messages.gone, messages.come)]
+    moved = [_content(part) for part in (changes["sds_messages"].removed, changes["sds_messages"].added)]
     absences = [_absences(changes, "removed"), _absences(changes, "added")]
     changed = pa.concat_tables(
         [
@@ -60,8 +58,8 @@ def log_changes(
     log = held["sds_ordered"]
     cuts = _Cuts.of(places)
     cuts = cuts.held_by(log.found(_OUTLINE, cuts.are_touched, _OUTLINE, cuts.channels))
-    sds = held["sds_messages"].changed(messages.tables["sds_messages"])
-    deciding = ("channel_id", "lamport", "sighting", "kind")
+    sds = held["sds_messages"].changed(changes["sds_messages"])
+    deciding = ("channel_id", "lamport", "kind")
     rest = sds.found(deciding, cuts.chosen, LOGGED_COLUMNS, cuts.span)
     logged = logged_in(rest.select(LOGGED_COLUMNS))
 
@@ -128,9 +126,8 @@ class _Cuts:
 
     def chosen(self, sds_messages: pa.Table) -> NDArray[np.bool_]:
         """Return which of some rows of ``sds_messages`` are of the rest of a log."""
-        is_first = pc.equal(sds_messages.column("sighting"), 1).to_numpy()
         is_content = pc.equal(sds_messages.column("kind"), "content").to_numpy()
-        chosen: NDArray[np.bool_] = self.behind(sds_messages) & is_first & is_content
+        chosen: NDArray[np.bool_] = self.behind(sds_messages) & is_content
         return chosen
 
     def held_by(self, log: pa.Table) -> _Cuts:

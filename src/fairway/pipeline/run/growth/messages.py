@@ -1,4 +1,4 @@
-"""What new rows of the sources do to ``waku_messages``, ``sds_messages`` and ``quarantine``.
+"""What new rows of the sources do to ``waku_messages``, ``sds_messages``, ``repeats`` and ``quarantine``.
 
 Each rule is that of a run (`fairway.pipeline.stages`), over the new rows and the old ones that they meet: copies of a
 WakuMessage by its hash, copies of an SDS message by its channel and id.
@@ -22,14 +22,15 @@ from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies
 from fairway.pipeline.stages.quarantine import forged, forged_error
-from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.pipeline.stages.sds_messages import MESSAGE_KEY, copies_of, further_copies
 from fairway.pipeline.tables.files import exact_schema_of
 
 _HASH: Final = ("message_hash",)
-_KEY: Final = ("channel_id", "message_id")
+_OF_A_MESSAGE: Final = ("sds_messages", "repeats")
+"""The tables with the copies of SDS messages."""
 _SDS: Final = exact_schema_of("sds_messages")
 _QUARANTINE: Final = exact_schema_of("quarantine")
-_DECODED: Final = pa.schema([field for field in _SDS if field.name not in {"sightings", "sighting"}])
+_REPEATS: Final = exact_schema_of("repeats")
 _CONTENT: Final = tuple(
     name for name in exact_schema_of("waku_messages").names if name not in {"sources", "damaged", "copies"}
 )
@@ -37,13 +38,9 @@ _CONTENT: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageChanges:
-    """How the three tables of messages change."""
+    """How the tables of messages change."""
 
     tables: Mapping[str, TableChange]
-    gone: pa.Table
-    """SDS messages, each once, as they were where another copy stands for them now, or none."""
-    come: pa.Table
-    """SDS messages, each once, that are new, or of which another copy stands for them now."""
     claims: pa.Table
     """On which content topics new messages claim channels (`CLAIMS`)."""
 
@@ -68,17 +65,21 @@ def message_changes(
     decoded, elsewhere = _on_topics(decoded, topics)
     if elsewhere.num_rows:
         refused = pa.concat_tables([refused, _with_stores(elsewhere, unseen)])
-    held_copies = held["sds_messages"].found(_KEY, among(decoded, _KEY))
+    held_firsts, held_repeats = (held[name].found(MESSAGE_KEY, among(decoded, MESSAGE_KEY)) for name in _OF_A_MESSAGE)
     errors = pa.table({"error": forged_error(decoded["message_id"].combine_chunks().unique())})
     disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
     after = held["waku_messages"].changed(waku)
-    in_question = after.found(_HASH, among(disputed, _HASH)) if disputed.num_rows else once.slice(0, 0)
-    _, forged_before = _decoded(in_question, decoder)
+    known_hashes = pa.concat_tables(part.select(_HASH) for part in (held_firsts, held_repeats, disputed))
+    in_question = after.found(_HASH, among(known_hashes, _HASH)) if known_hashes.num_rows else once.slice(0, 0)
+    _, met = _decoded(in_question, decoder)
     # What is forged under the same id in another channel is no matter of these.
-    forged_before = forged_before.filter(pa.array(are_among(forged_before, decoded, _KEY)))
-    met = pa.concat_tables([held_copies.select(_DECODED.names), forged_before])
-    honest, left_out = _sighted(pa.concat_tables([decoded, met]))
-    sds = TableChange.of("sds_messages", held_copies, honest)
+    met = met.filter(pa.array(are_among(met, decoded, MESSAGE_KEY)))
+    firsts, repeats, left_out = _told_apart(pa.concat_tables([decoded, met]))
+    sds = TableChange.of(
+        "sds_messages",
+        held_firsts.filter(pa.array(~are_among(held_firsts, firsts, _HASH))),
+        firsts.filter(pa.array(~are_among(firsts, held_firsts, _HASH))),
+    )
     if left_out.num_rows:
         left_out = _with_stores(
             left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources", "damaged"))
@@ -91,11 +92,13 @@ def message_changes(
     stay = copied_there.filter(pa.array(~are_among(copied_there, moved, _HASH)))
     added = pa.concat_tables([refused, left_out, _with_stores(stay, copied)])
     quarantine = TableChange.of("quarantine", pa.concat_tables([copied_there, disputed]), added)
-    gone, come = _first_copies(held_copies), _first_copies(honest)
     return MessageChanges(
-        tables={"waku_messages": waku, "sds_messages": sds, "quarantine": quarantine},
-        gone=gone.filter(pa.array(~are_among(gone, come, _HASH))),
-        come=come.filter(pa.array(~are_among(come, gone, _HASH))),
+        tables={
+            "waku_messages": waku,
+            "sds_messages": sds,
+            "repeats": TableChange.of("repeats", held_repeats, repeats),
+            "quarantine": quarantine,
+        },
         claims=claims,
     )
 
@@ -117,11 +120,11 @@ def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
 def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Table]:
     """Return what of messages, each once, cannot be decoded (as rows of ``quarantine``), and what is decoded."""
     if not messages.num_rows:
-        return _QUARANTINE.empty_table(), _DECODED.empty_table()
+        return _QUARANTINE.empty_table(), _SDS.empty_table()
     table = pa.Table.from_batches([decoder.batch(batch) for batch in decoding_batches(messages)])
     is_ok = pc.equal(table["status"], Status.OK.value)
     refused = table.filter(pc.invert(is_ok)).select(_QUARANTINE.names).cast(_QUARANTINE)
-    return refused, table.filter(is_ok).select(_DECODED.names).cast(_DECODED)
+    return refused, table.filter(is_ok).select(_SDS.names).cast(_SDS)
 
 
 def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.Table]:
@@ -141,15 +144,15 @@ def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.T
     return decoded.filter(told.is_null()), pa.table(columns).select(_QUARANTINE.names).cast(_QUARANTINE)
 
 
-def _sighted(decoded: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the rows of ``sds_messages`` of decoded messages, and of ``quarantine`` of forged ones, without stores."""
+def _told_apart(decoded: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return the rows of ``sds_messages``, ``repeats`` and, without stores, ``quarantine`` of decoded messages."""
     if not decoded.num_rows:
-        return _SDS.empty_table(), _QUARANTINE.empty_table()
-    seen = sightings_of(decoded)
-    honest = pa.concat_tables(part.select(_SDS.names).cast(_SDS) for part in honest_messages(decoded, seen))
-    left_out = forged(decoded.filter(pa.array(~seen.honest)))
+        return _SDS.empty_table(), _REPEATS.empty_table(), _QUARANTINE.empty_table()
+    copies = copies_of(decoded)
+    left_out = forged(decoded.filter(pa.array(~copies.is_honest)))
     stores = pa.nulls(left_out.num_rows, _QUARANTINE.field("sources").type)
-    return honest, left_out.append_column("sources", stores).select(_QUARANTINE.names).cast(_QUARANTINE)
+    left_out = left_out.append_column("sources", stores).select(_QUARANTINE.names).cast(_QUARANTINE)
+    return decoded.filter(pa.array(copies.is_first)), further_copies(decoded, copies), left_out
 
 
 def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:
@@ -158,7 +161,3 @@ def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:
     column = quarantined.schema.get_field_index("sources")
     stores = quarantined.set_column(column, quarantined.schema.field(column), holders(messages).take(place))
     return stores.select(_QUARANTINE.names)
-
-
-def _first_copies(sds_messages: pa.Table) -> pa.Table:
-    return sds_messages.filter(pc.equal(sds_messages["sighting"], 1))

@@ -19,7 +19,7 @@ from fairway.pipeline.sources import WAKU_MESSAGES
 from fairway.pipeline.stages.decoded import DECODED
 from fairway.pipeline.stages.deduplicated import DEDUPLICATED, each_once
 from fairway.pipeline.stages.quarantine import forged
-from fairway.pipeline.stages.unique_messages import honest_messages, sightings_of
+from fairway.pipeline.stages.sds_messages import copies_of, first_copies, further_copies
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.storage.lip76 import Shards
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -121,6 +121,7 @@ def sds_rows(draw):
     return [
         {
             "message_hash": b"%02d" % number,
+            "pubsub_topic": draw(st.sampled_from(["shard 0", "shard 1"])),
             "timestamp_ns": draw(st.integers(-1, 1)),
             "sources": ["store"],
             "status": "ok",
@@ -130,7 +131,7 @@ def sds_rows(draw):
             "sender_id": draw(st.sampled_from(senders)),
             "content": draw(st.sampled_from(contents)),
             "lamport": draw(st.sampled_from(lamports)),
-            "payload_bytes": 7,
+            "payload_bytes": draw(st.integers(7, 8)),
         }
         for number in numbers[: draw(st.integers(0, 12))]
     ]
@@ -143,29 +144,40 @@ def proven(row):
 
 
 @given(sds_rows(), st.integers(1, 3), st.sampled_from([1, 200, 1 << 20]))
-def test_copies_are_numbered_in_time_and_what_else_stands_under_their_id_is_forged(rows, chunks, piece_bytes):
+def test_the_first_copy_stands_for_its_message_and_what_else_stands_under_its_id_is_forged(rows, chunks, piece_bytes):
     table = in_chunks(rows, SDS, chunks)
-    seen = sightings_of(table, piece_bytes=piece_bytes)
-    kept = [row for part in honest_messages(table, seen, piece_bytes=piece_bytes) for row in part.to_pylist()]
+    copies = copies_of(table, piece_bytes=piece_bytes)
+    kept = [row for part in first_copies(table, copies.is_first, piece_bytes=piece_bytes) for row in part.to_pylist()]
     same = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["timestamp_ns"], row["message_hash"])):
         same[row["channel_id"], row["message_id"]].append(row)
     expected = {}
-    for copies in same.values():
-        true = min(copies, key=lambda row: (not proven(row), row["kind"] != "content"))
-        honest = [row for row in copies if said(row) == said(true)]
-        expected |= {row["message_hash"]: (len(honest), place) for place, row in enumerate(honest, 1)}
-    assert {row["message_hash"]: (row["sightings"], row["sighting"]) for row in kept} == expected
+    for alike in same.values():
+        true = min(alike, key=lambda row: (not proven(row), row["kind"] != "content"))
+        first, *further = (row for row in alike if said(row) == said(true))
+        expected[first["message_hash"]] = None
+        shards = {sending(first): first["pubsub_topic"]}
+        for row in further:
+            is_elsewhere = shards.setdefault(sending(row), row["pubsub_topic"]) != row["pubsub_topic"]
+            expected[row["message_hash"]] = "other-shard" if is_elsewhere else "retransmission"
     assert [row["message_hash"] for row in kept] == [
-        row["message_hash"] for row in rows if row["message_hash"] in expected
+        row["message_hash"] for row in rows if expected.get(row["message_hash"], "") is None
     ]
-    told = forged(table.filter(pa.array(~seen.honest))).to_pylist()
+    repeats = further_copies(table, copies).to_pylist()
+    assert {row["message_hash"]: row["reason"] for row in repeats} == {
+        digest: reason for digest, reason in expected.items() if reason is not None
+    }
+    told = forged(table.filter(pa.array(~copies.is_honest))).to_pylist()
     assert {row["message_hash"]: row["error"] for row in told} == {
         row["message_hash"]: f"another message stands under the id {row['message_id']}"
         for row in rows
         if row["message_hash"] not in expected
     }
-    assert all((row["status"], row["sources"], row["payload_bytes"]) == ("forged", ["store"], 7) for row in told)
+    assert all((row["status"], row["sources"]) == ("forged", ["store"]) for row in told)
+
+
+def sending(row):
+    return row["timestamp_ns"], row["payload_bytes"]
 
 
 def said(row):
@@ -206,14 +218,8 @@ def test_an_sds_message_of_thousands_of_copies_as_well(rng, pool):
     table = pa.concat_tables([pa.Table.from_pylist(chunk, SDS)] * 30)
     table = table.set_column(0, "message_hash", pa.array([b"%04d" % number for number in range(count)]))
     before = pool.max_memory()
-    seen = sightings_of(table, piece_bytes=1 << 20)
-    numbers = {
-        digest: (of, number)
-        for part in honest_messages(table, seen, piece_bytes=1 << 20)
-        for digest, of, number in zip(
-            *(part[name].to_pylist() for name in ("message_hash", "sightings", "sighting")), strict=True
-        )
-    }
-    ordered = sorted(range(count), key=lambda number: (number % 100 % 30, number))
-    assert numbers == {b"%04d" % number: (count, place) for place, number in enumerate(ordered, 1)}
+    copies = copies_of(table, piece_bytes=1 << 20)
+    kept = [part["message_hash"].to_pylist() for part in first_copies(table, copies.is_first, piece_bytes=1 << 20)]
+    assert [digest for part in kept for digest in part] == [b"0000"]
+    assert copies.is_honest.all()
     assert before < pool.max_memory() < 6 << 20
