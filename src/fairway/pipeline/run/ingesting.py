@@ -52,7 +52,7 @@ from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
-from fairway.pipeline.stages.deduplicated import as_one_copy, each_once
+from fairway.pipeline.stages.deduplicated import as_one_copy, each_once, with_channels
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
 from fairway.pipeline.stages.sds_messages import DECODED_INPUT, copies_of, first_copies, further_copies
 from fairway.pipeline.tables.files import TableFiles
@@ -72,6 +72,11 @@ _COPIES: Final = "copies"
 """The kind of blobs of messages that come more than once, with the columns of ``waku_messages``."""
 _CLAIMS: Final = "claims"
 """The kind of blobs of `CLAIMS`."""
+_CHANNEL: Final = ("message_hash", "channel_id")
+_NO_CHANNELS: Final = pa.schema([("message_hash", pa.binary()), ("channel_id", pa.string())]).empty_table()
+
+Numbered = tuple[pa.Table, int | None]
+"""Messages, each once, and the number of the file of ``waku_messages`` that they become; None if it is not written."""
 
 Source = Callable[[BatchMapper, str], DataFrame]
 """Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
@@ -124,7 +129,7 @@ class Ingesting:
 
     def _decode_files(self, places: Sequence[tuple[int, str]]) -> Batches:
         for number, name in places:
-            yield from self._cut_decoded(number, self.files.read("waku_messages", [name]))
+            yield from self._cut_decoded(number, ((table, None) for table in self.files.read("waku_messages", [name])))
 
     def cut_by_hash(self, batches: Batches) -> Batches:
         """Cut messages as sources give them (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
@@ -140,12 +145,13 @@ class Ingesting:
         begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
-            yield from self._decode(bucket.number, each_once(bucket.tables["waku"], piece_bytes=self.piece_bytes))
+            messages = each_once(bucket.tables["waku"], piece_bytes=self.piece_bytes)
+            yield from self._cut_decoded(bucket.number, self._wanted(messages))
 
     def decode_alone(self, batches: Batches) -> Batches:
         """Do the same with messages as a source gives them, of which none comes twice."""
         begin_task()
-        yield from self._decode(task_number(), map(as_one_copy, _together(batches)))
+        yield from self._cut_decoded(task_number(), self._wanted(map(as_one_copy, _together(batches))))
 
     def decode_first(self, repeated: Repeated, batches: Batches) -> Batches:
         """Do the same with messages of which some come more than once: of these, only the first is decoded here.
@@ -156,23 +162,17 @@ class Ingesting:
         number = task_number()
         cutter = Cutter(_COPIES, self.buckets)
         copies: list[tuple[pa.Table, Buckets]] = []
-        notes: list[pa.RecordBatch] = []
-        first = self._first(number, _together(batches), RepeatedInPart(repeated, number), copies, notes)
-        for row in self._cut_decoded(number, first, notes, several=repeated.keys):
+        first = self._first(_together(batches), RepeatedInPart(repeated, number), copies)
+        for row in self._cut_decoded(number, first, several=repeated.keys):
             yield row
             while copies:
                 yield from cutter.add(*copies.pop())
         yield from cutter.close()
 
     def _first(
-        self,
-        number: int,
-        tables: Iterator[pa.Table],
-        repeated: RepeatedInPart,
-        copies: list[tuple[pa.Table, Buckets]],
-        notes: list[pa.RecordBatch],
-    ) -> Iterator[pa.Table]:
-        """Yield each message once, and write those that are not repeated; add the others with their buckets."""
+        self, tables: Iterator[pa.Table], repeated: RepeatedInPart, copies: list[tuple[pa.Table, Buckets]]
+    ) -> Iterator[Numbered]:
+        """Yield each message once; add all copies of those that are repeated with their buckets."""
         firsts: list[pa.Table] = []
         for part, table in enumerate(tables):
             heads = self.keys.heads(table["message_hash"].combine_chunks())
@@ -184,39 +184,25 @@ class Ingesting:
             messages = as_one_copy(table)
             alone = filtered(messages, ~is_repeated)
             if alone.num_rows:
-                notes.append(self.files.write("waku_messages", number, alone, part))
-                yield alone
+                yield alone, part
             firsts.append(messages.filter(pa.array(is_repeated & is_first)))
         if firsts:
-            yield pa.concat_tables(firsts)
+            yield pa.concat_tables(firsts), None
 
-    def _decode(self, number: int, tables: Iterator[pa.Table]) -> Batches:
-        """Write messages, each once, and those that are none of SDS; hand on the others."""
-        written: list[pa.RecordBatch] = []
-        yield from self._cut_decoded(number, self._written(number, tables, written), written)
-
-    def _written(self, number: int, tables: Iterator[pa.Table], notes: list[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield the messages that are wanted, after they were written; add the notes of that."""
+    def _wanted(self, tables: Iterator[pa.Table]) -> Iterator[Numbered]:
+        """Yield the messages that are wanted."""
         decoder = self.decoder()
         for part, found in enumerate(tables):
             table = of_channels(found, self.channels, decoder)
             if table.num_rows or not found.num_rows:
-                notes.append(self.files.write("waku_messages", number, table, part))
-                yield table
+                yield table, part
 
     def decoder(self) -> BatchDecoder:
         """Return what decodes the messages."""
         return BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
 
-    def _cut_decoded(
-        self,
-        number: int,
-        tables: Iterator[pa.Table],
-        notes: Sequence[pa.RecordBatch] = (),
-        *,
-        several: Hashes | None = None,
-    ) -> Batches:
-        """Write the messages that are none of SDS; hand on the others, and at the end the notes that are there then.
+    def _cut_decoded(self, number: int, tables: Iterator[Numbered], *, several: Hashes | None = None) -> Batches:
+        """Write messages, each once, and those that are none of SDS; hand on the others.
 
         Where the keys are known of SDS messages that come several times, the others are written as well.
         """
@@ -225,7 +211,9 @@ class Ingesting:
         alone = _Alone(self, number)
         refused: list[pa.Table] = []
         claims: list[pa.Table] = []
-        for table in tables:
+        notes: list[pa.RecordBatch] = []
+        for table, part in tables:
+            carried: list[pa.Table] = []
             for batch in decoding_batches(table):
                 for rows in decoder.parts(batch):
                     decoded = pa.Table.from_batches([rows])
@@ -234,6 +222,7 @@ class Ingesting:
                         refused.append(decoded.filter(pc.invert(is_ok)).select(_QUARANTINE))
                         decoded = decoded.filter(is_ok)
                     decoded = decoded.select(_CARRIED)
+                    carried.append(decoded.select(_CHANNEL))
                     if self.counts_topics:
                         claims.append(claims_in(decoded))
                     keys = self.keys.hashes([decoded["channel_id"], decoded["message_id"]])
@@ -245,6 +234,9 @@ class Ingesting:
                         decoded = filtered(decoded, is_moved)
                         keys, is_segment = keys[is_moved], is_segment[is_moved]
                     yield from cutter.add(decoded, self.keys.by_number(keys, self.buckets), is_segment)
+            if part is not None:
+                messages = with_channels(table, pa.concat_tables([_NO_CHANNELS, *carried]))
+                notes.append(self.files.write("waku_messages", number, messages, part))
         yield from cutter.close()
         yield from alone.close()
         yield from self._cut_claims(sum_of(claims))
@@ -292,8 +284,10 @@ class Ingesting:
         if disagree(copies):
             yield note(disagree=True)
             return
+        decoder = self.decoder()
         for part, table in enumerate(each_once(copies, piece_bytes=self.piece_bytes)):
-            yield self.files.write("waku_messages", number, table, part)
+            messages = with_channels(table, pa.Table.from_batches(map(decoder.batch, decoding_batches(table))))
+            yield self.files.write("waku_messages", number, messages, part)
 
 
 class _Alone:

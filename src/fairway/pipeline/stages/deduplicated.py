@@ -28,7 +28,9 @@ DEDUPLICATED: Final = (
     " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, sources array<string>,"
     " damaged array<string>, copies bigint"
 )
-"""The table of messages, each once."""
+"""What `deduplicated` gives: messages, each once."""
+WAKU_TABLE: Final = f"{DEDUPLICATED}, channel_id string"
+"""The table ``waku_messages``: the same with the channel of the SDS message that each carries, as the message says."""
 
 _NAMES: Final = columns_of(exact_ddl(DEDUPLICATED))
 _COLUMNS: Final = _NAMES[:-3]
@@ -86,6 +88,15 @@ def as_one_copy(waku_messages: pa.Table) -> pa.Table:
         .append_column("damaged", _alone(waku_messages["source"], is_damaged))
         .append_column("copies", copies)
     )
+
+
+def with_channels(deduplicated: pa.Table, decoded: pa.Table) -> pa.Table:
+    """Return the rows of ``waku_messages`` (`WAKU_TABLE`) of messages, each once.
+
+    ``decoded`` has ``message_hash`` and ``channel_id`` of those that carry an SDS message.
+    """
+    place = pc.index_in(deduplicated["message_hash"], value_set=decoded["message_hash"].combine_chunks())
+    return deduplicated.append_column("channel_id", decoded["channel_id"].take(place))
 
 
 def is_damaged(deduplicated: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:

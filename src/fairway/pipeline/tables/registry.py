@@ -16,7 +16,7 @@ from fairway.pipeline.schema import columns_of
 from fairway.pipeline.stages.acknowledgements import ACK_LATENCY, ACKNOWLEDGEMENTS
 from fairway.pipeline.stages.bandwidth import BANDWIDTH
 from fairway.pipeline.stages.channel_log import SDS_ORDERED
-from fairway.pipeline.stages.deduplicated import DEDUPLICATED
+from fairway.pipeline.stages.deduplicated import WAKU_TABLE
 from fairway.pipeline.stages.delivered import DELIVERED, INCOMPLETE
 from fairway.pipeline.stages.missing_messages import MISSING_MESSAGES
 from fairway.pipeline.stages.quarantine import QUARANTINE
@@ -58,10 +58,10 @@ class Table:
 TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="waku_messages",
-        schema=DEDUPLICATED,
+        schema=WAKU_TABLE,
         keys=("message_hash",),
         layout=BY_HASH + " when there are several sources, else as the source gives them",
-        meaning="a WakuMessage, the stores that had it, and in how many rows of the input it was",
+        meaning="a WakuMessage, its channel, the stores that had it, and in how many rows of the input it was",
     ),
     Table(
         name="sds_messages",

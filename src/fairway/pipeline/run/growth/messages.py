@@ -20,7 +20,7 @@ from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, 
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
-from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies
+from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies, with_channels
 from fairway.pipeline.stages.quarantine import forged, forged_error
 from fairway.pipeline.stages.sds_messages import MESSAGE_KEY, copies_of, further_copies
 from fairway.pipeline.tables.files import exact_schema_of
@@ -31,9 +31,9 @@ _OF_A_MESSAGE: Final = ("sds_messages", "repeats")
 _SDS: Final = exact_schema_of("sds_messages")
 _QUARANTINE: Final = exact_schema_of("quarantine")
 _REPEATS: Final = exact_schema_of("repeats")
-_CONTENT: Final = tuple(
-    name for name in exact_schema_of("waku_messages").names if name not in {"sources", "damaged", "copies"}
-)
+_WAKU: Final = exact_schema_of("waku_messages")
+_ONCE: Final = pa.schema([field for field in _WAKU if field.name != "channel_id"])
+_CONTENT: Final = tuple(name for name in _ONCE.names if name not in {"sources", "damaged", "copies"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +52,13 @@ def message_changes(
 
     Raises `WholeRunNeeded` for content that differs from what is known under the same hash.
     """
-    once = pa.concat_tables(each_once(fresh)) if fresh.num_rows else exact_schema_of("waku_messages").empty_table()
-    once = once.select(exact_schema_of("waku_messages").names).cast(exact_schema_of("waku_messages"))
+    once = pa.concat_tables([_ONCE.empty_table(), *(part.cast(_ONCE) for part in each_once(fresh))])
     known = held["waku_messages"].found(_HASH, among(once, _HASH))
     again = are_among(once, known, _HASH)
     copied = _with_copies(known, once.filter(pa.array(again)))
     unseen = once.filter(pa.array(~again))
-    waku = TableChange.of("waku_messages", known, pa.concat_tables([copied, unseen]))
-
     refused, decoded = _decoded(unseen, decoder)
+    waku = TableChange.of("waku_messages", known, pa.concat_tables([copied, with_channels(unseen, decoded)]))
     claims = claims_in(decoded)
     decoded, elsewhere = _on_topics(decoded, topics)
     if elsewhere.num_rows:
@@ -70,7 +68,7 @@ def message_changes(
     disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
     after = held["waku_messages"].changed(waku)
     known_hashes = pa.concat_tables(part.select(_HASH) for part in (held_firsts, held_repeats, disputed))
-    in_question = after.found(_HASH, among(known_hashes, _HASH)) if known_hashes.num_rows else once.slice(0, 0)
+    in_question = after.found(_HASH, among(known_hashes, _HASH)) if known_hashes.num_rows else _WAKU.empty_table()
     _, met = _decoded(in_question, decoder)
     # What is forged under the same id in another channel is no matter of these.
     met = met.filter(pa.array(are_among(met, decoded, MESSAGE_KEY)))
@@ -105,16 +103,16 @@ def message_changes(
 
 def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
     """Return messages that are known, with the stores and copies of the same ones that came again."""
-    schema = exact_schema_of("waku_messages")
-    both = pa.concat_tables([known.select(schema.names), again.select(schema.names)])
-    if not both.num_rows:
-        return both
+    if not known.num_rows:
+        return _WAKU.empty_table()
+    both = pa.concat_tables([known.select(_ONCE.names), again])
     content, hashes = codes_of(*(both[name] for name in _CONTENT)), codes_of(both["message_hash"])
     if len(np.unique(content)) > len(np.unique(hashes)):
         # Which of them stays depends on stores of which nobody remembers what they had.
         raise WholeRunNeeded("a message came again with other content under the same hash")
     source = pa.nulls(both.num_rows, pa.string())
-    return merged_copies(both.append_column("source", source)).select(schema.names).cast(schema)
+    merged = merged_copies(both.append_column("source", source)).select(_ONCE.names).cast(_ONCE)
+    return with_channels(merged, known)
 
 
 def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Table]:
