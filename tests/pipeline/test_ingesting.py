@@ -74,7 +74,7 @@ def ingested(spark, archives, root, *, unique, buckets=3):
 
 def test_two_stores_become_tables_in_which_each_message_is_once(spark, archives, tmp_path):
     tables, named, samples = ingested(spark, archives, tmp_path / "run", unique=False)
-    waku, sds, repeats, quarantine = (tables[name] for name in WRITTEN)
+    waku, sds, repeats, quarantine = (tables[name] for name in WRITTEN if name != "contents")
     assert Counter((*row["sources"], row["copies"]) for row in waku) == {
         ("a", 1): 3,
         ("a", "b", 2): 6,
@@ -100,7 +100,7 @@ def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archiv
     cut, _, _ = ingested(spark, alone, tmp_path / "cut", unique=False, buckets=1)
 
     def rows(tables):
-        return {name: sorted(tables[name], key=lambda row: row["message_hash"]) for name in WRITTEN}
+        return {name: sorted(tables[name], key=repr) for name in WRITTEN}
 
     assert rows(straight) == rows(cut)
     assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]

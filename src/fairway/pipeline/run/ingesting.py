@@ -58,7 +58,7 @@ from fairway.pipeline.stages.sds_messages import DECODED_INPUT, copies_of, first
 from fairway.pipeline.tables.files import TableFiles
 from fairway.wire.segment import MAX_SEGMENTS
 
-WRITTEN: Final = ("waku_messages", "sds_messages", "repeats", "quarantine")
+WRITTEN: Final = ("waku_messages", "sds_messages", "contents", "repeats", "quarantine")
 """The tables that the job writes."""
 
 _QUARANTINE: Final = columns_of(exact_ddl(QUARANTINE))
@@ -276,7 +276,7 @@ class Ingesting:
             done += table.num_rows
             for piece in first_copies(table, own, piece_bytes=self.piece_bytes):
                 if piece.num_rows:
-                    yield self.files.write("sds_messages", bucket.number, piece, part)
+                    yield from self.files.write_messages(bucket.number, piece, part)
                     part += 1
         yield note(sample=sample_of(decoded.select(SAMPLE_INPUT).filter(pa.array(copies.is_first))))
 
@@ -315,7 +315,7 @@ class _Alone:
         held, self._held[kind] = self._held[kind], []
         if held:
             messages = pa.concat_tables(held)
-            yield self._job.files.write("sds_messages", self._number, messages, next(self._parts))
+            yield from self._job.files.write_messages(self._number, messages, next(self._parts))
             yield note(sample=sample_of(messages.select(SAMPLE_INPUT)))
 
 

@@ -306,7 +306,7 @@ _JOBS: Final = (
         facts=_facts_of_reading,
         again=(_with_copies_that_differ, _without_other_topics),
     ),
-    Job(name="reassemble", writes=reassembling.WRITTEN, reads=("sds_messages",), frame=_reassemble),
+    Job(name="reassemble", writes=reassembling.WRITTEN, reads=("sds_messages", "contents"), frame=_reassemble),
     Job(name=_BLOOMS, writes=(_BLOOMS,), reads=("waku_messages",), frame=_bloom_evidence),
     Job(
         name=_HEAR,

@@ -1,4 +1,4 @@
-"""The job that delivers messages, from ``sds_messages``: those that were sent whole, and segments put together.
+"""The job that delivers messages, from ``sds_messages`` and ``contents``: whole ones, and segments put together.
 
 ::
 
@@ -66,7 +66,8 @@ from fairway.pipeline.stages.reassembled import (
     reassembled_rows,
     segments_in,
 )
-from fairway.pipeline.tables.files import RowGroup, TableFiles, exact_schema_of
+from fairway.pipeline.stages.sds_messages import WITH_CONTENT
+from fairway.pipeline.tables.files import RowGroup, TableFiles
 
 WRITTEN: Final = ("delivered", "incomplete", "computed_segments")
 """The tables that the job writes."""
@@ -80,7 +81,7 @@ _PLACES: Final = "places"
 _PLACED: Final = pa.schema([("set", pa.uint64()), ("least", pa.uint16()), ("most", pa.uint16())])
 _APART: Final = pa.schema([("set", pa.uint64())])
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
-_WHOLE: Final = pa.schema([exact_schema_of("sds_messages").field(name) for name in WHOLE_COLUMNS])
+_WHOLE: Final = pa.schema([exact_schema(WITH_CONTENT).field(name) for name in WHOLE_COLUMNS])
 _JOINED: Final = pa.schema([exact_schema(REASSEMBLED).field(name) for name in JOINED_COLUMNS])
 
 
@@ -163,31 +164,56 @@ class Reassembling:
     def _cut_by_range(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
         """Cut what is in the range of its message: all that is whole, and the segments of sets that are not apart."""
         whole = Cutter("whole", self._ranges)
-        columns = [*_WHOLE.names, "kind", "segment_hash"]
-        for rows in self.files.read("sds_messages", names, columns, wanted=_has_whole):
-            messages = filtered(rows.select(_WHOLE.names), are_whole(rows))
+        for messages in self._messages(names, ("kind", "segment_hash"), are_whole, _WHOLE.names):
             yield from whole.add(messages, self._range_of(messages, messages.column("message_id")))
         yield from whole.close()
         cutter = Cutter(_SEGMENTS, self._ranges)
-        for segments in self._segments(names):
-            own = filtered(segments, ~self._are_apart(apart, segments))
-            yield from cutter.add(own, self._segment_range_of(own, own.column("message_id")))
+
+        def are_own(rows: pa.Table) -> NDArray[np.bool_]:
+            is_segment: NDArray[np.bool_] = rows.column("segment_hash").is_valid().to_numpy()
+            return is_segment & ~self._are_apart(apart, rows) if is_segment.any() else is_segment
+
+        for rows in self._messages(names, _GROUP, are_own, SEGMENTS.names):
+            segments = segments_in(rows)
+            yield from cutter.add(segments, self._segment_range_of(segments, segments.column("message_id")))
         yield from cutter.close()
 
     def _cut_by_group(self, apart: Hashes | None, buckets: int, names: Sequence[str]) -> Batches:
         """Cut the segments of sets that are apart."""
-        # Of most row groups no set is apart, and their contents need not be read.
-        keys = self.files.read("sds_messages", names, _GROUP, wanted=_has_segments)
-        have_some = iter([bool(self._are_apart(apart, rows).any()) for rows in keys])
         cutter = Cutter(_SEGMENTS, buckets)
-        for segments in self._segments(names, lambda group: _has_segments(group) and next(have_some)):
-            own = filtered(segments, self._are_apart(apart, segments))
-            yield from cutter.add(own, self.keys.by_number(self._sets(own), buckets))
+
+        def are_own(rows: pa.Table) -> NDArray[np.bool_]:
+            is_segment: NDArray[np.bool_] = rows.column("segment_hash").is_valid().to_numpy()
+            return is_segment & self._are_apart(apart, rows) if is_segment.any() else is_segment
+
+        for rows in self._messages(names, _GROUP, are_own, SEGMENTS.names):
+            segments = segments_in(rows)
+            yield from cutter.add(segments, self.keys.by_number(self._sets(segments), buckets))
         yield from cutter.close()
 
-    def _segments(self, names: Sequence[str], wanted: Callable[[RowGroup], bool] = _has_segments) -> Iterator[pa.Table]:
-        for rows in self.files.read("sds_messages", names, SEGMENTS.names, wanted=wanted):
-            yield segments_in(rows)
+    def _messages(
+        self,
+        names: Sequence[str],
+        by: Sequence[str],
+        chosen: Callable[[pa.Table], NDArray[np.bool_] | pa.ChunkedArray],
+        columns: Sequence[str],
+    ) -> Iterator[pa.Table]:
+        """Yield the messages that are chosen by some columns, with their contents; few others are read."""
+        narrow = [name for name in columns if name != "content"]
+        for name in names:
+            mask = np.asarray(chosen(pa.concat_tables(self.files.read("sds_messages", [name], by))))
+            if not mask.any():
+                continue
+            messages = pa.concat_tables(self.files.read("sds_messages", [name], narrow))
+            ends = [0]
+
+            def has_some(group: RowGroup, mask: NDArray[np.bool_] = mask, ends: list[int] = ends) -> bool:
+                ends.append(ends[-1] + group.rows)
+                return bool(mask[ends[-2] : ends[-1]].any())
+
+            for contents in self.files.read("contents", [name], wanted=has_some):
+                own = messages.slice(ends[-2], contents.num_rows).append_column("content", contents["content"])
+                yield filtered(own.select(columns), mask[ends[-2] : ends[-1]])
 
     def _are_split(self, rows: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(rows.column("channel_id"), value_set=pa.array(self._split, pa.string()))
@@ -247,7 +273,3 @@ def _apart(batches: Batches, most: int) -> Batches:
         yield note(too_many=found.num_rows)
         return
     yield from cut(found, np.zeros(found.num_rows, np.uint16), 1, _PLACES)
-
-
-def _has_whole(group: RowGroup) -> bool:
-    return group.nulls("segment_hash") > 0

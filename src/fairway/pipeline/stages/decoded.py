@@ -38,12 +38,13 @@ verified here."""
 READ: Final = (
     "payload_bytes int, profile string, kind string, sender_id string, message_id string, channel_id string,"
     f" lamport bigint, causal_history {_ENTRIES}, repair_request {_ENTRIES}, history_bytes int, repair_bytes int,"
-    " bloom_bytes int, content_bytes int, content binary,"
+    " bloom_bytes int, content_bytes int,"
     " segment_hash binary, segment_index int, is_parity boolean, data_segments int, parity_segments int"
 )
-"""What was read of it."""
+"""What was read of it, but its content."""
+CONTENT: Final = "content binary"
 
-DECODED: Final = f"{CARRIER}, sources array<string>, status string, error string, {READ}"
+DECODED: Final = f"{CARRIER}, sources array<string>, status string, error string, {READ}, {CONTENT}"
 """The table of decoded messages, one row for each row of ``waku_messages``; columns from ``kind`` on are null unless
 ``status`` is ``ok``, those of the segment header also when the content is no segment."""
 

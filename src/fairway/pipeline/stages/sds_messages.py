@@ -24,12 +24,14 @@ from pyspark.sql import DataFrame
 from fairway.pipeline.codes import Codes, codes_of, codes_of_pairs, starts_of_runs
 from fairway.pipeline.exchange import PIECE_BYTES, Bucket, Cut, bucketed, pieces
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema
-from fairway.pipeline.stages.decoded import CARRIER, READ
+from fairway.pipeline.stages.decoded import CARRIER, CONTENT, READ
 from fairway.protocol.sds.message_id import fingerprint, follows_a_rule
 from fairway.wire.sds import Kind, SdsMessage
 
 SDS_MESSAGES: Final = f"{CARRIER}, {READ}"
 """The table of SDS messages, each once. The columns of the carrier are those of the first WakuMessage with it."""
+WITH_CONTENT: Final = f"{SDS_MESSAGES}, {CONTENT}"
+"""What `sds_messages` gives: the table, and the contents. Of these a run keeps what they give, in ``delivered``."""
 REPEATS: Final = (
     f"{CARRIER}, payload_bytes int, kind string, sender_id string, message_id string, channel_id string, reason string"
 )
@@ -37,7 +39,7 @@ REPEATS: Final = (
 RETRANSMISSION: Final = "retransmission"
 OTHER_SHARD: Final = "other-shard"
 
-DECODED_INPUT: Final = columns_of(exact_ddl(SDS_MESSAGES))
+DECODED_INPUT: Final = columns_of(exact_ddl(WITH_CONTENT))
 """The columns of ``decoded`` that are read, beside ``status``."""
 MESSAGE_KEY: Final = ("channel_id", "message_id")
 """The key of an SDS message."""
@@ -59,13 +61,13 @@ class Copies(NamedTuple):
 
 
 def sds_messages(decoded: DataFrame) -> DataFrame:
-    """Return ``sds_messages`` (`SDS_MESSAGES`): the decodable messages that are not forged, each once."""
+    """Return ``sds_messages`` (`WITH_CONTENT`): the decodable messages that are not forged, each once."""
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
         rows = bucket.tables["rows"]
         yield from first_copies(rows, copies_of(rows).is_first)
 
-    return bucketed([_by_message(decoded)], work, SDS_MESSAGES)
+    return bucketed([_by_message(decoded)], work, WITH_CONTENT)
 
 
 def repeats(decoded: DataFrame) -> DataFrame:

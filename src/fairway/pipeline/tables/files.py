@@ -25,21 +25,23 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import note, taken
+from fairway.pipeline.exchange import Batches, note, notes_of, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.parquet_file import opened_parquet
 from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.stages.decoded import CONTENT
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.registry import TABLES, table_named
 from fairway.pipeline.tables.statistics import statistics_of
 
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
-WORK_TABLES: Final = {"bloom_evidence": BLOOM_EVIDENCE}
-"""By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need."""
+WORK_TABLES: Final = {"bloom_evidence": BLOOM_EVIDENCE, "contents": CONTENT}
+"""By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need. A file of ``contents`` has the
+rows of the file of ``sds_messages`` with its name, in their order."""
 
 GROUP_BYTES: Final = 32 * 1_048_576
 """Size of a row group in memory: a reader holds one at a time."""
@@ -150,10 +152,21 @@ class TableFiles:
         """Return the folder of a table, as a path on ``filesystem``."""
         return posixpath.join(self.root, WORK_FOLDER if name in WORK_TABLES else TABLES_FOLDER, name)
 
-    def write(self, name: str, number: int, table: pa.Table, part: int = 0) -> pa.RecordBatch:
+    def write_messages(self, number: int, messages: pa.Table, part: int) -> Batches:
+        """Write a file of ``sds_messages`` and the one of ``contents`` beside it, and yield the notes about both."""
+        messages = _in_order(messages, BY_TIME["sds_messages"])
+        told = self.write("sds_messages", number, messages, part)
+        yield told
+        (written,) = notes_of(told["blob"].to_pylist())
+        yield self.write("contents", number, messages.select(["content"]), part, file=written["file"])
+
+    def write(
+        self, name: str, number: int, table: pa.Table, part: int = 0, *, file: str | None = None
+    ) -> pa.RecordBatch:
         """Write a file, and return the note about it: the task yields it to the driver.
 
-        ``number`` is that of the bucket or range, ``part`` counts several files of one. The table has the columns of
+        ``number`` is that of the bucket or range, ``part`` counts several files of one; a new file has a name of its
+        own, unless ``file`` is given. The table has the columns of
         the table ``name`` in any order, with or without instants; their types may differ in what a cast changes
         safely. Raises `KeyError` for a
         name that no table has or a column that the table lacks, `pyarrow.ArrowInvalid` for another schema, and
@@ -168,7 +181,7 @@ class TableFiles:
             self.filesystem.create_dir(folder, recursive=True)
         compressed = _compressed_columns(table)
         footers: list[pq.FileMetaData] = []
-        file = f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
+        file = file or f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
         with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
             pq.write_table(
                 table,

@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fairway.options import Profile, SdsConfig, SegmentationConfig
-from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among
+from fairway.pipeline.run.growth.held_rows import Chosen, HeldRows, Span, TableChange, among, are_among
+from fairway.pipeline.run.growth.messages import MessageChanges, decoded_again
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.acknowledgements import SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
+from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_sets, joined_messages, whole_messages
 from fairway.pipeline.stages.keyed import KEY, keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
 from fairway.pipeline.stages.reassembled import (
     COMPUTED_INPUT,
     REASSEMBLED,
-    SEGMENTS,
     computed_segments_in,
     reassembled_rows,
     segments_in,
@@ -34,40 +35,39 @@ from fairway.pipeline.tables.files import exact_schema_of
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _CITED_IDS: Final = "causal_history.list.element.message_id"
-_FIRST_ID: Final = pa.schema([("channel_id", pa.string()), ("message_id", pa.string())])
 _CITING: Final = (*CITING_COLUMNS, "lamport")
 
 
 def segment_changes(
-    held: Mapping[str, HeldRows], sds_messages: TableChange, profile: Profile | None, config: SegmentationConfig
+    held: Mapping[str, HeldRows],
+    messages: MessageChanges,
+    decoder: BatchDecoder,
+    profile: Profile | None,
+    config: SegmentationConfig,
 ) -> dict[str, TableChange]:
     """Return how ``incomplete``, ``computed_segments`` and ``delivered`` change."""
+    change = messages.tables["sds_messages"]
     touched = pa.concat_tables(
-        part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP))
-        for part in (sds_messages.removed, sds_messages.added)
+        part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (change.removed, change.added)
     )
-    before = after = exact_schema(REASSEMBLED).empty_table()
+    carried = _whole(change.removed).select(MESSAGE_KEYS.names)
+    segments = messages.come.filter(pc.is_valid(messages.come["segment_hash"]))
     if touched.num_rows:
-        chosen, span = among(touched, _GROUP), Span.of("segment_hash", touched["segment_hash"])
-        before, after = (
-            _put_together(sds.found(_GROUP, chosen, SEGMENTS.names, span), profile, config)
-            for sds in (held["sds_messages"], held["sds_messages"].changed(sds_messages))
-        )
-    delivered = pa.concat_tables([whole_messages(_whole(sds_messages.added)), joined_messages(after)])
-    gone = _whole(sds_messages.removed).select(_FIRST_ID.names)
-    carried = before.filter(pc.equal(before["outcome"], "complete"))
-    gone = pa.concat_tables(
-        [
-            gone.cast(_FIRST_ID),
-            pa.table([carried["channel_id"], pc.list_element(carried["sds_ids"], 0)], schema=_FIRST_ID),
-        ]
+        span = Span.of("segment_hash", touched["segment_hash"])
+        known = held["sds_messages"].found(_GROUP, among(touched, _GROUP), (*MESSAGE_KEYS.names, "message_hash"), span)
+        carried = pa.concat_tables([carried, known.select(MESSAGE_KEYS.names)])
+        stay = known.filter(pa.array(~are_among(known, change.removed, ("message_hash",))))
+        waku_messages = held["waku_messages"].changed(messages.tables["waku_messages"])
+        segments = pa.concat_tables([segments, decoded_again(waku_messages, stay, decoder)])
+    sets = pa.concat_tables(
+        [exact_schema(REASSEMBLED).empty_table(), *reassembled_rows(segments_in(segments), profile, config)]
     )
+    delivered = pa.concat_tables([whole_messages(_whole(messages.come)), joined_messages(sets)])
+    computed = computed_segments_in(sets.select(list(COMPUTED_INPUT)))
     return {
-        "incomplete": _of_sets(held, "incomplete", touched, incomplete_sets(after)),
-        "computed_segments": _of_sets(
-            held, "computed_segments", touched, computed_segments_in(after.select(list(COMPUTED_INPUT)))
-        ),
-        "delivered": TableChange.of("delivered", _delivered(held["delivered"], gone), _sorted(delivered)),
+        "incomplete": _of_sets(held, "incomplete", touched, incomplete_sets(sets)),
+        "computed_segments": _of_sets(held, "computed_segments", touched, computed),
+        "delivered": TableChange.of("delivered", _delivered(held["delivered"], carried), _sorted(delivered)),
     }
 
 
@@ -139,11 +139,6 @@ def _near(touched: pa.Table) -> Chosen:
     return chosen
 
 
-def _put_together(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> pa.Table:
-    schema = exact_schema(REASSEMBLED)
-    return pa.concat_tables([schema.empty_table(), *reassembled_rows(segments_in(segments), profile, config)])
-
-
 def _of_sets(held: Mapping[str, HeldRows], name: str, touched: pa.Table, added: pa.Table) -> TableChange:
     """Return the change of a table of sets of segments."""
     gone = held[name].found(_GROUP, among(touched, _GROUP)) if touched.num_rows else None
@@ -154,17 +149,17 @@ def _whole(messages: pa.Table) -> pa.Table:
     return messages.filter(are_whole(messages))
 
 
-def _delivered(delivered: HeldRows, first_ids: pa.Table) -> pa.Table | None:
-    """Return the rows of ``delivered`` of messages of which the first SDS message is known."""
-    if not first_ids.num_rows:
+def _delivered(delivered: HeldRows, carriers: pa.Table) -> pa.Table | None:
+    """Return the rows of ``delivered`` of messages of which some SDS messages (`MESSAGE_KEYS`) are the first."""
+    if not carriers.num_rows:
         return None
-    chosen = among(first_ids, KEY)
+    chosen = among(carriers, KEY)
 
     def has_one(rows: pa.Table) -> NDArray[np.bool_]:
         firsts = pc.list_element(rows.column("sds_ids"), 0)
-        return chosen(pa.table([rows.column("channel_id"), firsts], schema=_FIRST_ID))
+        return chosen(pa.table([rows.column("channel_id"), firsts], schema=MESSAGE_KEYS))
 
-    span = Span.of("channel_id", first_ids["channel_id"])
+    span = Span.of("channel_id", carriers["channel_id"])
     return delivered.found(("channel_id", "sds_ids.list.element"), has_one, span=span)
 
 

@@ -169,7 +169,7 @@ class _Growth:
         """Return how each table changes."""
         options, held = self.options, self.held
         config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
-        found = {**messages.tables, **segment_changes(held, messages.tables["sds_messages"], options.profile, config)}
+        found = {**messages.tables, **segment_changes(held, messages, self._decoder(), options.profile, config)}
         heard, citing = heard_changes(held, found["sds_messages"], found["computed_segments"])
         found |= heard
         found |= figure_changes(held, found, epoch_ms=options.epoch_ms, rate_limit=options.rate_limit, stores=stores)

@@ -19,16 +19,17 @@ from fairway.pipeline.codes import codes_of
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.topics import claims_in
+from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import each_once, holders, merged_copies, with_channels
 from fairway.pipeline.stages.quarantine import forged, forged_error
-from fairway.pipeline.stages.sds_messages import MESSAGE_KEY, copies_of, further_copies
+from fairway.pipeline.stages.sds_messages import MESSAGE_KEY, WITH_CONTENT, copies_of, further_copies
 from fairway.pipeline.tables.files import exact_schema_of
 
 _HASH: Final = ("message_hash",)
 _OF_A_MESSAGE: Final = ("sds_messages", "repeats")
 """The tables with the copies of SDS messages."""
-_SDS: Final = exact_schema_of("sds_messages")
+_DECODED: Final = exact_schema(WITH_CONTENT)
 _QUARANTINE: Final = exact_schema_of("quarantine")
 _REPEATS: Final = exact_schema_of("repeats")
 _WAKU: Final = exact_schema_of("waku_messages")
@@ -41,6 +42,8 @@ class MessageChanges:
     """How the tables of messages change."""
 
     tables: Mapping[str, TableChange]
+    come: pa.Table
+    """The rows that come to ``sds_messages``, with their contents."""
     claims: pa.Table
     """On which content topics new messages claim channels (`CLAIMS`)."""
 
@@ -68,16 +71,13 @@ def message_changes(
     disputed = held["quarantine"].found(("error",), among(errors, ("error",)))
     after = held["waku_messages"].changed(waku)
     known_hashes = pa.concat_tables(part.select(_HASH) for part in (held_firsts, held_repeats, disputed))
-    in_question = after.found(_HASH, among(known_hashes, _HASH)) if known_hashes.num_rows else _WAKU.empty_table()
-    _, met = _decoded(in_question, decoder)
+    met = decoded_again(after, known_hashes, decoder)
     # What is forged under the same id in another channel is no matter of these.
     met = met.filter(pa.array(are_among(met, decoded, MESSAGE_KEY)))
     firsts, repeats, left_out = _told_apart(pa.concat_tables([decoded, met]))
-    sds = TableChange.of(
-        "sds_messages",
-        held_firsts.filter(pa.array(~are_among(held_firsts, firsts, _HASH))),
-        firsts.filter(pa.array(~are_among(firsts, held_firsts, _HASH))),
-    )
+    come = firsts.filter(pa.array(~are_among(firsts, held_firsts, _HASH)))
+    gone = held_firsts.filter(pa.array(~are_among(held_firsts, firsts, _HASH)))
+    sds = TableChange.of("sds_messages", gone, come)
     if left_out.num_rows:
         left_out = _with_stores(
             left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources", "damaged"))
@@ -97,8 +97,17 @@ def message_changes(
             "repeats": TableChange.of("repeats", held_repeats, repeats),
             "quarantine": quarantine,
         },
+        come=come,
         claims=claims,
     )
+
+
+def decoded_again(waku_messages: HeldRows, hashes: pa.Table, decoder: BatchDecoder) -> pa.Table:
+    """Return the messages of some hashes (``message_hash``) as they are decoded, with their contents."""
+    if not hashes.num_rows:
+        return _DECODED.empty_table()
+    _, decoded = _decoded(waku_messages.found(_HASH, among(hashes, _HASH)), decoder)
+    return decoded
 
 
 def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
@@ -118,11 +127,11 @@ def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
 def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Table]:
     """Return what of messages, each once, cannot be decoded (as rows of ``quarantine``), and what is decoded."""
     if not messages.num_rows:
-        return _QUARANTINE.empty_table(), _SDS.empty_table()
+        return _QUARANTINE.empty_table(), _DECODED.empty_table()
     table = pa.Table.from_batches([decoder.batch(batch) for batch in decoding_batches(messages)])
     is_ok = pc.equal(table["status"], Status.OK.value)
     refused = table.filter(pc.invert(is_ok)).select(_QUARANTINE.names).cast(_QUARANTINE)
-    return refused, table.filter(is_ok).select(_SDS.names).cast(_SDS)
+    return refused, table.filter(is_ok).select(_DECODED.names).cast(_DECODED)
 
 
 def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.Table]:
@@ -145,7 +154,7 @@ def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.T
 def _told_apart(decoded: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
     """Return the rows of ``sds_messages``, ``repeats`` and, without stores, ``quarantine`` of decoded messages."""
     if not decoded.num_rows:
-        return _SDS.empty_table(), _REPEATS.empty_table(), _QUARANTINE.empty_table()
+        return _DECODED.empty_table(), _REPEATS.empty_table(), _QUARANTINE.empty_table()
     copies = copies_of(decoded)
     left_out = forged(decoded.filter(pa.array(~copies.is_honest)))
     stores = pa.nulls(left_out.num_rows, _QUARANTINE.field("sources").type)
