@@ -15,7 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from fairway.errors import ConfigurationError
 from fairway.pipeline import stages
 from fairway.pipeline.sources import WAKU_MESSAGES
+from fairway.pipeline.stages.deduplicated import DEDUPLICATED
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.tables import TABLES
 from fairway.testing.archives import GeneratorPlan, generate, truth, write_generated, written_sources
 from fairway.testing.archives.check import CHECKED_TABLES, Difference, differences
@@ -96,9 +98,11 @@ def tables(archive):
 
 
 def test_a_stage_has_the_schema_of_the_table_of_its_name(spark, tables):
-    for table in STAGED:
-        found = tables[NAMES.get(table.name, table.name)].schema.simpleString()
-        assert found == spark.createDataFrame([], table.schema).schema.simpleString(), table.name
+    declared = {table.name: table.schema for table in STAGED}
+    declared |= {"waku_messages": DEDUPLICATED, "sds_messages": WITH_CONTENT}
+    for name, schema in declared.items():
+        found = tables[NAMES.get(name, name)].schema.simpleString()
+        assert found == spark.createDataFrame([], schema).schema.simpleString(), name
     assert tables["waku_messages"].where("timestamp_ns div 1000 <> unix_micros(timestamp)").isEmpty()
 
 

@@ -33,6 +33,7 @@ from fairway.pipeline.stages.reassembled import (
     reassembled_rows,
     segments_in,
 )
+from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.stages.sds_ordered import absent_of, computed_in, logged_in
 from fairway.pipeline.tables import table_named
 from fairway.pipeline.tables.files import WORK_TABLES, TableFiles
@@ -41,7 +42,7 @@ from fairway.wire.segment import WAKU_SEGMENTS
 
 pytestmark = pytest.mark.spark
 
-SDS = exact_schema(table_named("sds_messages").schema)
+SDS = exact_schema(WITH_CONTENT)
 BUCKETS, TASKS = 3, 2
 SEGMENT_SIZES = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
 # Channels that bounds split: one in order, one with gaps, one with broken clocks, two such above the limit, and one of
@@ -175,7 +176,8 @@ def folder(tmp_path, rng):
     for bucket in range(3):
         for is_segment in (False, True):
             own = [row for row in rows[bucket::3] if (row["segment_hash"] is not None) == is_segment]
-            folder.write("sds_messages", bucket, pa.Table.from_pylist(own, SDS))
+            notes = folder.files.write_messages(bucket, pa.Table.from_pylist(own, SDS), int(is_segment))
+            folder.take([blob for told in notes for blob in told["blob"].to_pylist()])
     return folder
 
 
@@ -191,7 +193,10 @@ def unordered(rows):
 def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, monkeypatch, most_apart):
     monkeypatch.setattr(reassembling, "MOST_APART", most_apart)
     keys = BucketKeys(random.Random(1).randbytes(32))
-    unique = pa.concat_tables(folder.files.read("sds_messages", folder.names["sds_messages"]))
+    names = folder.names["sds_messages"]
+    assert folder.names["contents"] == names
+    unique, contents = (pa.concat_tables(folder.files.read(name, names)) for name in ("sds_messages", "contents"))
+    unique = unique.append_column("content", contents["content"])
 
     reassemble = Reassembling(
         files=folder.files,
@@ -204,7 +209,7 @@ def test_three_jobs_make_what_their_functions_make_of_everything(spark, folder, 
     )
     assert folder.take(collected(reassemble.frame(spark, folder.names["sds_messages"], TASKS))) == []
     sets = pa.concat_tables(reassembled_rows(segments_in(unique), None, ARCHIVE_SEGMENTATION))
-    assert set(folder.names) == {"sds_messages", *reassembling.WRITTEN}
+    assert set(folder.names) == {"sds_messages", "contents", *reassembling.WRITTEN}
     messages = pa.concat_tables([whole_messages(unique.filter(are_whole(unique))), joined_messages(sets)])
     (expected,) = in_order(messages)
     assert folder.rows("delivered") == expected.to_pylist()

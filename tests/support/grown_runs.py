@@ -179,6 +179,8 @@ def assert_same(one: str | Path, other: str | Path) -> None:
     tables, others = RunTables(one), RunTables(other)
     for table in TABLES:
         assert content(tables, table.name) == content(others, table.name), table.name
+        keys = [tuple(map(str, row.values())) for row in tables.all(table.name, table.keys)]
+        assert len(set(keys)) == len(keys), table.name
         assert tables.rows(table.name) == len(tables.all(table.name)) == others.rows(table.name), table.name
     assert tables.balance == others.balance
     assert tables.balance.adds_up

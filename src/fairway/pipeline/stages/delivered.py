@@ -30,10 +30,12 @@ are the SDS messages that carried it; ``timestamp_ns`` is that of the last one n
 segments, 1 for a whole message; ``recovered`` tells whether Reed-Solomon filled in lost ones."""
 
 INCOMPLETE: Final = (
-    "channel_id string, sender_id string, segment_hash binary, outcome string, held int, data_segments int,"
+    "channel_id string, sender_id string, segment_hash binary, first_id string, outcome string, held int,"
+    " data_segments int,"
     " first_seen timestamp, first_seen_ns bigint, last_seen timestamp, last_seen_ns bigint"
 )
-"""The table of sets of segments that give no message. ``held`` counts the segments in the archive, ``data_segments``
+"""The table of sets of segments that give no message. ``first_id`` is the id of the first SDS message of the set, for
+``excess`` that of another set of the same payload. ``held`` counts the segments in the archive, ``data_segments``
 tells how many would do; it is null when only parity is there, which does not tell."""
 
 WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp_ns", "content")
@@ -65,7 +67,8 @@ def delivered(sds_messages: DataFrame, reassembled: DataFrame) -> DataFrame:
 
 def incomplete(reassembled: DataFrame) -> DataFrame:
     """Return ``incomplete`` (`INCOMPLETE`), one row for each set of segments that gives no message."""
-    return mapped(reassembled.select(*_INCOMPLETE_SCHEMA.names), incomplete_sets, INCOMPLETE)
+    read = [name for name in _INCOMPLETE_SCHEMA.names if name != "first_id"]
+    return mapped(reassembled.select(*read, "sds_ids"), incomplete_sets, INCOMPLETE)
 
 
 def are_whole(sds_messages: pa.Table) -> pa.ChunkedArray:
@@ -118,7 +121,8 @@ def in_order(delivered: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Iterator
 
 def incomplete_sets(reassembled: pa.Table) -> pa.Table:
     """Return ``incomplete`` of reassembled messages."""
-    return reassembled.filter(pc.not_equal(reassembled.column("outcome"), "complete")).select(_INCOMPLETE_SCHEMA.names)
+    sets = reassembled.filter(pc.not_equal(reassembled.column("outcome"), "complete"))
+    return sets.append_column("first_id", pc.list_element(sets["sds_ids"], 0)).select(_INCOMPLETE_SCHEMA.names)
 
 
 def _delivered(columns: dict[str, pa.ChunkedArray], payloads: pa.ChunkedArray) -> pa.Table:

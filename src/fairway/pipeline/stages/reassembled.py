@@ -266,7 +266,8 @@ def _reassembled_group(
             "recovered": False,
             "held": excess,
             "data_segments": None,
-            **dict.fromkeys(("sds_ids", "rebuilt_ids", "guessed_ids"), ()),
+            "sds_ids": told["sds_ids"][:1],
+            **dict.fromkeys(("rebuilt_ids", "guessed_ids"), ()),
         }
 
 

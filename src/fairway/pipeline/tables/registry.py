@@ -94,14 +94,14 @@ TABLES: Final[tuple[Table, ...]] = (
     Table(
         name="incomplete",
         schema=INCOMPLETE,
-        keys=(),
+        keys=("channel_id", "first_id", "outcome"),
         layout=BY_SET,
         meaning="a set of segments that gives no message, and why",
     ),
     Table(
         name="computed_segments",
         schema=COMPUTED_SEGMENTS,
-        keys=(),
+        keys=("channel_id", "message_id", "told_by"),
         layout=BY_SET,
         meaning="a segment that was lost and computed from parity: its id, and whether that is known or a guess",
     ),
