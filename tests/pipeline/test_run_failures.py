@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
+import fairway
 from fairway.cli import app
 from fairway.errors import (
     ConfigurationError,
@@ -357,3 +359,13 @@ def test_an_error_that_only_java_names_is_shown_with_its_cause():
     )
     error = failure_said(said, Path("run"), "Spark ended", "go on")
     assert "cannot rollback the ResultStage; go on" in str(error)
+
+
+@pytest.mark.spark
+def test_executors_with_another_version_of_fairway_are_refused_by_name(spark, tmp_path, monkeypatch):
+    archive = fill(tmp_path / "a.db", range(3))
+    there = fairway.__version__  # which the workers imported before
+    monkeypatch.setattr(fairway, "__version__", "9.9.9")
+    told = f"an executor has fairway {there}, and the driver 9.9.9: install the same version on all"
+    with pytest.raises(PipelineError, match=re.escape(told)):
+        run([f"sqlite:{archive}"], tmp_path / "run", spark=spark)

@@ -9,7 +9,7 @@ times, and that costs more than to compress it here. Contents that do not get sm
 
 Some rows are notes: small facts for the driver, as JSON, which later tasks pass on.
 
-The functions over batches need no Spark; they are for ``mapInArrow``.
+The functions over batches need no Spark; they are for `in_tasks`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import gc
 import json
 import mmap
 import os
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,11 +30,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, PipelineError
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.packing import dense_columns
@@ -72,6 +73,41 @@ _ALONE: Final = pa.ipc.IpcReadOptions(use_threads=False)
 Batches = Iterator[pa.RecordBatch]
 BatchMapper = Callable[[Batches], Batches]
 """What Spark's ``mapInArrow`` takes."""
+
+
+class _Versioned:
+    """A function for tasks, which is unpickled by the version of fairway that pickled it alone."""
+
+    def __init__(self, work: BatchMapper) -> None:
+        self.work = work
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (_version(), cloudpickle.dumps(self.work))  # type: ignore[no-untyped-call]
+
+
+def _unpickled(version: str, pickled: bytes) -> _Versioned:
+    own = _version()
+    if version != own:
+        raise PipelineError(f"an executor has fairway {own}, and the driver {version}: install the same version on all")
+    return _Versioned(cloudpickle.loads(pickled))
+
+
+def _version() -> str:
+    # An executor may have fairway on its path alone, without what an installation tells of it.
+    return str(sys.modules["fairway"].__version__)
+
+
+def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
+    """Return what ``work`` makes of the batches of each partition; ``schema`` is Spark's DDL. No job is started.
+
+    A job raises `fairway.errors.PipelineError` if an executor has another version of fairway.
+    """
+    versioned = _Versioned(work)
+
+    def checked(batches: Batches) -> Batches:
+        return versioned.work(batches)
+
+    return frame.mapInArrow(checked, schema)
 
 
 def begin_task() -> None:
@@ -355,8 +391,8 @@ def bucketed(
     session = cuts[0].frame.sparkSession
     buckets = count or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
     keys = BucketKeys.drawn()
-    blobs = [each.frame.mapInArrow(_cut_all(each.by, each.prepare, keys, buckets), BLOBS) for each in cuts]
-    return exchanged(reduce(DataFrame.unionAll, blobs), buckets).mapInArrow(_work_all(work, schema), schema)
+    blobs = [in_tasks(each.frame, _cut_all(each.by, each.prepare, keys, buckets), BLOBS) for each in cuts]
+    return in_tasks(exchanged(reduce(DataFrame.unionAll, blobs), buckets), _work_all(work, schema), schema)
 
 
 def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
@@ -367,7 +403,7 @@ def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) 
         for batch in map(narrowed, batches):
             yield from _given(work(pa.Table.from_batches([batch])), shape)
 
-    return frame.mapInArrow(map_all, schema)
+    return in_tasks(frame, map_all, schema)
 
 
 def _given(table: pa.Table, shape: pa.Schema) -> Batches:

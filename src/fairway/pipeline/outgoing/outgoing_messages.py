@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, FairwayError, MessageTooLargeError
 from fairway.options import ReliableChannelOptions
-from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
@@ -74,13 +74,13 @@ def composed(
     digest = F.sha2(F.coalesce("payload", F.lit(b"")), 256)
     compose = composing_mapper(options, start_ms=start_ms, keys=keys, states=states, shard=shard)
     # One shuffle: what is together by channel and sender is so by seq as well.
-    return (
+    in_order = (
         full.repartition("channel_id", "sender_id")
         .withColumn("copy", F.row_number().over(same.orderBy(digest, "origin")))
         .withColumn("differ", F.min(digest).over(same) != F.max(digest).over(same))
         .sortWithinPartitions("channel_id", "sender_id", "seq", "copy")
-        .mapInArrow(lambda batches: batches_with_instants(compose(batches), COMPOSED), COMPOSED)
     )
+    return in_tasks(in_order, lambda batches: batches_with_instants(compose(batches), COMPOSED), COMPOSED)
 
 
 def outgoing_messages(composed: DataFrame) -> DataFrame:

@@ -33,6 +33,7 @@ from fairway.pipeline.exchange import (
     cut,
     exchanged,
     gathered,
+    in_tasks,
     note,
     notes_of,
     task_number,
@@ -129,7 +130,7 @@ def repeated_in(
     columns = _READ[:1] if decoder is None else _READ
     rows = mapped_parts(spark, partial(scan.for_tasks().read_columns, columns), parts, cut_numbers, BLOBS)
     most = MOST_REPEATED // buckets
-    found = exchanged(rows, buckets).mapInArrow(lambda blobs: _repeated(blobs, most), BLOBS)
+    found = in_tasks(exchanged(rows, buckets), lambda blobs: _repeated(blobs, most), BLOBS)
     bucket = gathered(found.toArrow().to_batches())
     too_many = {told.get("too_many") for told in notes_of(row["blob"][0].as_py() for row in bucket.notes)}
     if too_many - {_KEYS}:

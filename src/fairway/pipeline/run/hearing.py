@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, note
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, in_tasks, note
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
@@ -103,7 +103,7 @@ class Hearing:
         """
         places = [(table, name) for table in _READ for name in names.get(table, ())]
         rows = shared_out(spark, places, tasks, self._cut)
-        return exchanged(rows, self.buckets).mapInArrow(self._hear, BLOBS)
+        return in_tasks(exchanged(rows, self.buckets), self._hear, BLOBS)
 
     def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
         cutters = {kind: Cutter(kind, self.buckets) for kind in ("sent", "cited", "rebuilt", "evidence")}

@@ -41,6 +41,7 @@ from fairway.pipeline.exchange import (
     exchanged,
     filtered,
     gathered,
+    in_tasks,
     note,
     task_number,
 )
@@ -108,8 +109,8 @@ class Ingesting:
         work = self.decode_alone if unique else self.cut_by_hash
         found = reduce(DataFrame.unionAll, [source(work, BLOBS) for source in sources])
         if not unique:
-            found = exchanged(found, self.buckets).mapInArrow(self.decode_bucket, BLOBS)
-        return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
+            found = in_tasks(exchanged(found, self.buckets), self.decode_bucket, BLOBS)
+        return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def frame_with_copies(self, mapped: Callable[[BatchMapper, str], DataFrame], repeated: Repeated) -> DataFrame:
         """Return the notes of the job over one source in which just these messages come more than once.
@@ -118,14 +119,13 @@ class Ingesting:
         not alike, and the tables have to be made as if nothing was known of them.
         """
         found = mapped(partial(self.decode_first, repeated), BLOBS)
-        return exchanged(found, self.buckets).mapInArrow(self.sight, BLOBS)
+        return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of making the other tables anew from files of ``waku_messages``."""
         places = list(enumerate(names))
-        return exchanged(shared_out(spark, places, tasks, self._decode_files), self.buckets).mapInArrow(
-            self.sight, BLOBS
-        )
+        found = shared_out(spark, places, tasks, self._decode_files)
+        return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def _decode_files(self, places: Sequence[tuple[int, str]]) -> Batches:
         for number, name in places:

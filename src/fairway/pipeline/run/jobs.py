@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.options import SdsConfig
 from fairway.pipeline import stages
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, task_number
+from fairway.pipeline.exchange import BLOBS, Batches, in_tasks, task_number
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
@@ -118,7 +118,7 @@ def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
         if held:
             yield files.write(name, number, pa.Table.from_batches(held), part)
 
-    return frame.select(*schema_of(name).names).mapInArrow(write, BLOBS)
+    return in_tasks(frame.select(*schema_of(name).names), write, BLOBS)
 
 
 def _ingesting(run: Materials) -> Ingesting:

@@ -36,6 +36,7 @@ from fairway.pipeline.exchange import (
     filtered,
     gathered_steps,
     in_steps,
+    in_tasks,
 )
 from fairway.pipeline.run.hearing import SplitChannel
 from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
@@ -75,7 +76,7 @@ class Ordering:
         """Return the notes of the job as rows of `BLOBS`; ``names`` has the files of each table that is read."""
         places = [(table, name) for table in _READ for name in names[table]]
         rows = shared_out(spark, places, tasks, self._cut)
-        return exchanged(rows, self._ranges).mapInArrow(self._order, BLOBS)
+        return in_tasks(exchanged(rows, self._ranges), self._order, BLOBS)
 
     @property
     def _ranges(self) -> int:

@@ -45,6 +45,7 @@ from fairway.pipeline.exchange import (
     exchanged,
     filtered,
     gathered,
+    in_tasks,
     note,
 )
 from fairway.pipeline.run.ranges import Place, range_of, split_channels
@@ -112,8 +113,8 @@ class Reassembling:
             # Sets that are known to be apart are few.
             buckets = self.buckets if apart is None else self.apart_buckets
             segments = shared_out(spark, sds_messages, buckets, partial(self._cut_by_group, apart, buckets))
-            ranged = ranged.unionAll(exchanged(segments, buckets).mapInArrow(self._reassemble, BLOBS))
-        return exchanged(ranged, self._ranges).mapInArrow(self._deliver, BLOBS)
+            ranged = ranged.unionAll(in_tasks(exchanged(segments, buckets), self._reassemble, BLOBS))
+        return in_tasks(exchanged(ranged, self._ranges), self._deliver, BLOBS)
 
     @property
     def _ranges(self) -> int:
@@ -134,7 +135,7 @@ class Reassembling:
             return None
         places = shared_out(spark, sds_messages, self.apart_buckets, self._cut_places)
         most = MOST_APART // self.apart_buckets
-        found = exchanged(places, self.apart_buckets).mapInArrow(lambda blobs: _apart(blobs, most), BLOBS)
+        found = in_tasks(exchanged(places, self.apart_buckets), lambda blobs: _apart(blobs, most), BLOBS)
         bucket = gathered(found.toArrow().to_batches())
         return None if bucket.notes else np.sort(bucket.table(_PLACES, _APART)["set"].to_numpy())
 

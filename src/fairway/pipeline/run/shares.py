@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches, begin_task
+from fairway.pipeline.exchange import BLOBS, Batches, begin_task, in_tasks
 
 Item = TypeVar("Item")
 
@@ -23,4 +23,4 @@ def shared_out(
             for number in batch.column("id").to_pylist():
                 yield from work(items[number::tasks])
 
-    return spark.range(0, tasks, 1, tasks).mapInArrow(work_on, BLOBS)
+    return in_tasks(spark.range(0, tasks, 1, tasks), work_on, BLOBS)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, note
+from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, in_tasks, note
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.stages.bandwidth import (
     BANDWIDTH_INPUT,
@@ -88,8 +88,8 @@ class Summing:
         """Return the notes of the job as rows of `BLOBS`; ``names`` has the files of each table that is read."""
         places = [(table, name) for table in _READ for name in names[table]]
         sums = shared_out(spark, places, tasks, self._sums)
-        by_sender = exchanged(sums, self.buckets).mapInArrow(self._by_sender, BLOBS)
-        return exchanged(by_sender, self.buckets).mapInArrow(self._by_channel, BLOBS)
+        by_sender = in_tasks(exchanged(sums, self.buckets), self._by_sender, BLOBS)
+        return in_tasks(exchanged(by_sender, self.buckets), self._by_channel, BLOBS)
 
     def _sums(self, places: Sequence[tuple[str, str]]) -> Batches:
         held = defaultdict[str, list[pa.Table]](list, {"held": [named_stores(self.stores)]})

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.exchange import in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.location import local_path
 from fairway.pipeline.schema import exact_schema
@@ -46,7 +47,7 @@ def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
                     found = receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
                     yield from batches_with_instants(found, RECEIPTS)
 
-    return spark.range(0, parts, 1, parts).mapInArrow(read, RECEIPTS)
+    return in_tasks(spark.range(0, parts, 1, parts), read, RECEIPTS)
 
 
 def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator[pa.RecordBatch]:

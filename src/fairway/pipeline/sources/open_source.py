@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.session import cores_of
 from fairway.pipeline.sources.places import scan_of
@@ -93,10 +93,10 @@ def mapped_parts(
     pickled = [pickle.dumps(part) for part in parts]
     if sum(map(len, pickled)) <= PLAN_BYTES:
         numbers = spark.range(0, len(parts), 1, len(parts))
-        return numbers.mapInArrow(lambda ids: work(_read_all(read, (parts[number] for number in _values(ids)))), schema)
+        return in_tasks(numbers, lambda ids: work(_read_all(read, (parts[number] for number in _values(ids)))), schema)
     plan = pa.table({"id": pa.array(range(len(parts)), pa.int32()), "part": pa.array(pickled, pa.binary())})
     rows = spark.createDataFrame(plan).repartitionById(len(parts), "id").select("part")
-    return rows.mapInArrow(lambda blobs: work(_read_all(read, map(pickle.loads, _values(blobs)))), schema)
+    return in_tasks(rows, lambda blobs: work(_read_all(read, map(pickle.loads, _values(blobs)))), schema)
 
 
 def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.channel_topics import ChannelTopics
+from fairway.pipeline.exchange import in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.schema import exact_schema
@@ -73,13 +74,12 @@ def bloom_evidence(
     """
     config = sds or SdsConfig()
     weigh = evidence_mapper(config)
-    return (
-        waku_messages.select(*dict.fromkeys([*_INPUT, *check_columns(waku_messages.columns)]))
-        .mapInArrow(filter_mapper(profile, keys=keys, channel_topics=channel_topics), _FILTERS)
-        .repartition("channel_id")
-        .sortWithinPartitions("channel_id", "lamport", "message_id", "timestamp_ns", "message_hash")
-        .mapInArrow(lambda batches: batches_with_instants(weigh(batches), BLOOM_EVIDENCE), BLOOM_EVIDENCE)
+    messages = waku_messages.select(*dict.fromkeys([*_INPUT, *check_columns(waku_messages.columns)]))
+    filters = in_tasks(messages, filter_mapper(profile, keys=keys, channel_topics=channel_topics), _FILTERS)
+    by_channel = filters.repartition("channel_id").sortWithinPartitions(
+        "channel_id", "lamport", "message_id", "timestamp_ns", "message_hash"
     )
+    return in_tasks(by_channel, lambda batches: batches_with_instants(weigh(batches), BLOOM_EVIDENCE), BLOOM_EVIDENCE)
 
 
 def filter_mapper(

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.options import Profile
 from fairway.pipeline.channel_topics import ChannelTopics
-from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, check_columns, joined
@@ -84,7 +84,7 @@ def decoded(
     optional = dict.fromkeys([PROOF, "pubsub_topic", *check_columns(waku_messages.columns)])
     columns += [F.col(name) for name in optional if name in waku_messages.columns and name not in {*names, "sources"}]
     messages = waku_messages.select(*columns, sources.alias("sources"))
-    return messages.mapInArrow(lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)
+    return in_tasks(messages, lambda batches: batches_with_instants(decode(batches), DECODED), DECODED)
 
 
 def decoding_mapper(

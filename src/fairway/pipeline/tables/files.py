@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import Batches, note, notes_of, taken
+from fairway.pipeline.exchange import Batches, in_tasks, note, notes_of, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.packing import dense_columns
@@ -233,7 +233,7 @@ class TableFiles:
                         yield from table.to_batches(max_chunksize=_FRAME_ROWS)
 
         columns = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
-        return spark.range(0, len(files), 1, max(1, len(files))).mapInArrow(rows, columns)
+        return in_tasks(spark.range(0, len(files), 1, max(1, len(files))), rows, columns)
 
     def count_values(self, name: str, file: str, column: str) -> int:
         """Return how many values the lists of a column have together in a file, an empty list or null counting as one.
