@@ -16,6 +16,7 @@ from fairway.pipeline.report import report_of
 from fairway.pipeline.run import RunTables, run
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage, message_hash
+from run_tables import write_run
 
 SHARD = "/waku/2/rs/1/0"
 DECADE_NS = 3_653 * 86_400 * 10**9
@@ -174,3 +175,13 @@ def test_a_repair_replaces_damaged_messages_and_nothing_else(tmp_path, stores, k
 def test_a_node_cannot_be_repaired(stores):
     with pytest.raises(ConfigurationError, match="replaces no message of its store; repair the archive"):
         backfill(f"sqlite:{stores[0]}", "http://127.0.0.1:1", options=BackfillOptions(repair=True))
+
+
+def test_messages_that_a_stream_passed_are_said(tmp_path):
+    sources = [{"label": name, "uri": f"sqlite:{name}.db", "late": late} for name, late in (("a", 2), ("b", None))]
+    write_run(tmp_path, {}, sources=sources)
+    (odd,) = report_of(RunTables(tmp_path)).oddities
+    assert (odd.kind, odd.count) == ("late", 2)
+    assert odd.text == (
+        "2 messages reached an archive too late for the stream; 'fairway pipeline run' over the archives has them."
+    )

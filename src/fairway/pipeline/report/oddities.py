@@ -1,7 +1,7 @@
 """`Oddity`: rows of the archives that are neither a loss nor an outage, and that an operator should know of.
 
-Copies that a store damaged, messages of other applications, messages on several shards, and timestamps that no clock
-showed. Each has a count and a sentence.
+Copies that a store damaged, messages of other applications, messages on several shards, timestamps that no clock
+showed, and messages that a stream passed. Each has a count and a sentence.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ EARLIEST_NS: Final = 1_420_070_400_000_000_000
 """2015-01-01: no Waku message is older."""
 DAMAGED: Final = frozenset({Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value})
 """What is in quarantine because the archive has something else than what was sent."""
+_REMEDY: Final = "'fairway pipeline run' over the archives has them"
 _FOREIGN: Final = (Status.NOT_SDS.value, Status.NO_ID.value)
 """What is in quarantine because it is of another application."""
 
@@ -53,9 +54,10 @@ def oddities(
     """Return the kinds of which there are some rows; ``quarantined`` counts messages by their status."""
     repairable = sum(store.repairable for store in stores)
     damaged = quarantined.get(Status.HASH_MISMATCH.value, 0)
-    early, late = _untimely(tables, now_ns)
+    early, future = _untimely(tables, now_ns)
     foreign = sum(quarantined.get(status, 0) for status in _FOREIGN)
     shards = tables.balance.other_shards
+    late = sum(source.get("late") or 0 for source in tables.manifest["sources"])
     topics = quarantined.get(Status.BAD_TOPIC.value, 0)
     rows = ", ".join(f"{store.count:,} in {short_name(store.source)}" for store in stores if store.count)
     by_store = f" (damaged rows: {rows})"
@@ -66,7 +68,8 @@ def oddities(
         ("foreign", foreign, f"{_are(foreign, 'message')} of other applications"),
         ("several-shards", shards, f"{_are(shards, 'message')} the sending of another one on a further shard"),
         ("before-2015", early, f"{_have(early)} a time before 2015"),
-        ("future", late, f"{_have(late)} a time in the future"),
+        ("future", future, f"{_have(future)} a time in the future"),
+        ("late", late, f"{counted(late, 'message')} reached an archive too late for the stream; {_REMEDY}"),
     )
     return tuple(Oddity(kind=kind, count=count, text=f"{text}.") for kind, count, text in found if count)
 
