@@ -282,7 +282,8 @@ def test_a_table_of_a_run_is_a_source_in_each_of_its_versions(rows, tmp_path):
         empty_run(tmp_path / name, tmp_path / "none")
         counts[name] = grown(tmp_path / name, [f"parquet:{tmp_path / 'none'}", f"parquet:{given}"]).new_rows
     once = RunTables(tmp_path / "run").rows("waku_messages")
-    assert counts == {"before": once, "last": once + 10}
+    again = len({row["message_hash"] for row in rows[:10]})
+    assert counts == {"before": once, "last": once + again}
     with pytest.raises(ConfigurationError, match=r"is no Delta table, and has no versions; leave @v3 out"):
         grown(tmp_path / "run", [f"parquet:{tmp_path / 'one'}@v3"])
     with pytest.raises(StorageError, match="waku_messages cannot be read"):

@@ -151,7 +151,7 @@ def test_the_first_copy_stands_for_its_message_and_what_else_stands_under_its_id
     same = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["timestamp_ns"], row["message_hash"])):
         same[row["channel_id"], row["message_id"]].append(row)
-    expected = {}
+    expected: dict[bytes, str | None] = {}
     for alike in same.values():
         true = min(alike, key=lambda row: (not proven(row), row["kind"] != "content"))
         first, *further = (row for row in alike if said(row) == said(true))

@@ -136,6 +136,8 @@ def test_a_run_shows_what_the_proofs_of_an_archive_tell(tmp_path):
     for row in (*tables.all("sds_messages"), *tables.all("repeats")):
         expected = columns_of_proofs(proofs[row["message_hash"]])[0]
         assert (row["rln_epoch"], row["nullifier"], row["share_x"]) == expected
+        if row.get("reason") == "other-shard":
+            continue
         epoch = row["channel_id"], row["sender_id"], row["timestamp_ns"] // 600_000_000_000 * 600_000
         ids = used.setdefault(epoch, {})
         if row["nullifier"] is not None:

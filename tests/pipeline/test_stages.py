@@ -12,6 +12,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources import WAKU_MESSAGES, open_source
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
+from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
@@ -27,10 +28,9 @@ SECOND = 1_000_000_000
 @pytest.fixture
 def sds(spark):
     """Return a function that makes ``sds_messages`` of some fields of each row."""
-    schema = table_named("sds_messages").schema
+    columns = columns_of(WITH_CONTENT)
 
     def make(*given: dict):
-        columns = table_named("sds_messages").columns
         defaults = dict.fromkeys(columns) | {
             "channel_id": "team",
             "kind": "content",
@@ -44,7 +44,7 @@ def sds(spark):
             "causal_history": [],
         }
         rows = [defaults | {"message_hash": b"%d" % number} | row for number, row in enumerate(given)]
-        return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], schema)
+        return spark.createDataFrame([tuple(row[name] for name in columns) for row in rows], WITH_CONTENT)
 
     return make
 

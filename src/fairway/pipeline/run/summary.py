@@ -38,7 +38,7 @@ class Balance:
     @property
     def accounted_for(self) -> int:
         """Return the sum of the classes."""
-        return sum(asdict(self).values()) - self.rows_in
+        return sum(map(int, asdict(self).values())) - self.rows_in
 
     @property
     def adds_up(self) -> bool:
