@@ -17,10 +17,8 @@ from contextlib import asynccontextmanager
 
 from benchmarks.libp2p_streams import MUXERS
 
-from fairway.libp2p.gossipsub.codec import Message
-from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.pubsub import PubSub
-from fairway.libp2p.gossipsub.router import Deliver, Router, ValidationResult
+from fairway.libp2p.gossipsub.router import Deliver, ValidationResult
 from fairway.libp2p.host import Host
 from fairway.subscription import Subscription
 
@@ -40,7 +38,7 @@ class _Relay:
         self._waiting: list[bytes] = []
 
     async def publish(self, data: bytes) -> None:
-        await self._pubsub.publish(Message(topic=_TOPIC, data=data))
+        await self._pubsub.publish(_TOPIC, data)
 
     async def next(self, kind: bytes) -> bytes:
         """Return the next message that begins with a letter; others are left out."""
@@ -62,10 +60,8 @@ class _Relay:
 
 @asynccontextmanager
 async def _relay(host: Host) -> AsyncIterator[_Relay]:
-    options = GossipsubOptions()
-    router = Router(options, rng=random.Random(1))
-    async with PubSub(host, _RELAY, router, options=options) as pubsub:
-        yield _Relay(pubsub, pubsub.subscribe(_TOPIC, lambda _: ValidationResult.ACCEPT))
+    async with PubSub(host, _RELAY, validator=lambda _: ValidationResult.ACCEPT, rng=random.Random(1)) as pubsub:
+        yield _Relay(pubsub, pubsub.subscribe(_TOPIC))
 
 
 async def _serve(muxer: str) -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.libp2p.gossipsub.codec import Message
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.pubsub import PubSub
-from fairway.libp2p.gossipsub.router import Router, Send, ValidationResult
+from fairway.libp2p.gossipsub.router import Send, ValidationResult
 from fairway.libp2p.host import Host
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from patience import PATIENCE_S, run, until
@@ -23,7 +22,7 @@ LONELY = GossipsubOptions(d=0, d_low=0, d_high=0, d_out=0, flood_publish=False)
 """Of a node that is in no mesh: it hears of messages by gossip alone, and others hear of its own so."""
 
 
-SPARSE = GossipsubOptions(d=3, d_low=2, d_high=6, d_out=1, d_score=3, flood_publish=False)
+SPARSE = GossipsubOptions(d=3, d_low=2, d_high=6, d_out=1, flood_publish=False)
 """Of a node that reaches most others only through others."""
 
 
@@ -62,11 +61,16 @@ class OurNode:
 
     async def start(self, peers=(), muxer=None):
         self.host = await self.exits.enter_async_context(await Host.start(listen=LISTEN))
-        router = Router(self._options, rng=self._rng)
-        self.pubsub = LosingPubSub(self.host, RELAY_PROTOCOL, router, options=self._options)
+        self.pubsub = LosingPubSub(
+            self.host,
+            RELAY_PROTOCOL,
+            validator=lambda message: ValidationResult.ACCEPT,
+            options=self._options,
+            rng=self._rng,
+        )
         self.pubsub.rng, self.pubsub.share = self._rng, self._loss
         await self.exits.enter_async_context(self.pubsub)
-        self._subscription = self.pubsub.subscribe(TOPIC, lambda message: ValidationResult.ACCEPT)
+        self._subscription = self.pubsub.subscribe(TOPIC)
         self._got = []
         self.address = str(self.host.addresses[0])
         for peer in peers:
@@ -81,7 +85,7 @@ class OurNode:
         await self.host.connect(address)
 
     async def publish(self, data):
-        await self.pubsub.publish(Message(topic=TOPIC, data=data))
+        await self.pubsub.publish(TOPIC, data)
 
     def got(self):
         """Everything that came so far, in order."""

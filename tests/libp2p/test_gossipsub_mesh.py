@@ -8,6 +8,7 @@ import pytest
 
 from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.gossipsub.codec import Message
+from fairway.libp2p.gossipsub.mesh import HEARTBEAT_INTERVAL_S
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.router import Deliver, Router, ValidationResult
 from fairway.libp2p.peer_id import PeerId
@@ -23,6 +24,10 @@ def body(frame):
     size, start = decode_uvarint(frame) or (0, 0)
     assert size == len(frame) - start
     return frame[start:]
+
+
+def accept(message):
+    return ValidationResult.ACCEPT
 
 
 class World:
@@ -45,17 +50,17 @@ class World:
 
     def add(self, number):
         node = peer(number)
-        self.routers[node] = Router(self.options, rng=random.Random(self.rng.random()))
+        self.routers[node] = Router(accept, self.options, rng=random.Random(self.rng.random()))
         self.got[node] = []
-        self.run(node, self.routers[node].subscribe(TOPIC, lambda message: ValidationResult.ACCEPT, self.now_s))
+        self.run(node, self.routers[node].subscribe(TOPIC))
         return node
 
     def connect(self, one, other):
         if (one, other) in self.links or (other, one) in self.links:
             return
         self.links.add((one, other))
-        first = self.routers[one].add_peer(other, dialled=True, address=None)
-        second = self.routers[other].add_peer(one, dialled=False, address=None)
+        first = self.routers[one].add_peer(other, dialled=True)
+        second = self.routers[other].add_peer(one, dialled=False)
         self.run(one, first)
         self.run(other, second)
 
@@ -66,7 +71,7 @@ class World:
                 self.links.discard((one, other))
                 survivor = other if one == node else one
                 if survivor in self.routers:
-                    self.routers[survivor].remove_peer(node, self.now_s)
+                    self.routers[survivor].remove_peer(node)
 
     def run(self, source, effects):
         waiting = deque((source, effect) for effect in effects)
@@ -89,7 +94,7 @@ class World:
 
     def beat(self, times=1):
         for _ in range(times):
-            self.now_s += self.options.heartbeat_interval_s
+            self.now_s += HEARTBEAT_INTERVAL_S
             for node in list(self.routers):
                 self.run(node, self.routers[node].heartbeat(self.now_s))
 

@@ -19,7 +19,6 @@ from fairway.libp2p.gossipsub.codec import (
     publish_frame,
     subscription_frame,
 )
-from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.pubsub import PubSub
 from fairway.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.libp2p.host import Host
@@ -27,7 +26,11 @@ from patience import PATIENCE_S, until
 
 TOPIC = "/waku/2/rs/16/0"
 PROTOCOL = "/vac/waku/relay/2.0.0"
-FAST = {"heartbeat_interval_s": 0.05}
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.gossipsub.pubsub.HEARTBEAT_INTERVAL_S", 0.05)
 
 
 def accept(message):
@@ -41,11 +44,10 @@ class Member(PubSub):
 
 
 @contextlib.asynccontextmanager
-async def member(*, router=Router, **changes):
-    options = GossipsubOptions(**{**FAST, **changes})
+async def member(validator=accept):
     async with (
         await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host,
-        Member(host, PROTOCOL, router(options, rng=random.Random(1)), options=options) as pubsub,
+        Member(host, PROTOCOL, validator=validator, rng=random.Random(1)) as pubsub,
     ):
         pubsub.host = host
         yield pubsub
@@ -72,7 +74,7 @@ async def stranger(pubsub, *, reads=True):
 async def join(*members):
     for one, other in itertools.pairwise(members):
         await one.host.connect(other.host.addresses[0])
-    subscriptions = [one.subscribe(TOPIC, accept) for one in members]
+    subscriptions = [one.subscribe(TOPIC) for one in members]
     await until(lambda: all(one.mesh_of(TOPIC) for one in members))
     return subscriptions
 
@@ -85,7 +87,7 @@ async def collect(subscription, count):
 
 
 def numbered(count, size=20):
-    return [Message(topic=TOPIC, data=number.to_bytes(4, "big") * (size // 4)) for number in range(count)]
+    return [number.to_bytes(4, "big") * (size // 4) for number in range(count)]
 
 
 def test_a_message_reaches_every_member_once_and_the_publisher_learns_how_many_got_it(run):
@@ -94,22 +96,24 @@ def test_a_message_reaches_every_member_once_and_the_publisher_learns_how_many_g
             subscriptions = await join(one, two, three)
             messages = numbered(30)
             for message in messages:
-                assert await two.publish(message) == 2
+                assert await two.publish(TOPIC, message) == 2
             for subscription in (subscriptions[0], subscriptions[2]):
-                assert await collect(subscription, 30) == [message.data for message in messages]
+                assert await collect(subscription, 30) == messages
             assert len(subscriptions[1]) == 0
-            assert await two.publish(messages[0]) == 0
+            assert await two.publish(TOPIC, messages[0]) == 0
             assert two.statistics().published == 30
 
     run(scenario())
 
 
 @pytest.mark.full
-def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_other_messages(run):
+def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_other_messages(run, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.gossipsub.pubsub.MAX_OUTBOX_BYTES", 2_000_000)
+    monkeypatch.setattr("fairway.libp2p.gossipsub.pubsub.MAX_WAITING_BYTES", 1_000_000)
+
     async def scenario():
-        bounds = {"max_outbox_bytes": 2_000_000, "max_waiting_bytes": 1_000_000}
-        async with member(**bounds) as one, contextlib.AsyncExitStack() as exits:
-            one.subscribe(TOPIC, accept)
+        async with member() as one, contextlib.AsyncExitStack() as exits:
+            one.subscribe(TOPIC)
             most = 0
             for _ in range(4):
                 before = len(one.peers_of(TOPIC))
@@ -117,7 +121,7 @@ def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_othe
                 await until(lambda before=before: len(one.peers_of(TOPIC)) == before + 1)
                 # More than the stream's window: the rest waits here, and stays when the peer loses interest.
                 for _ in range(16):
-                    await one.publish(Message(topic=TOPIC, data=random.randbytes(50_000)))
+                    await one.publish(TOPIC, random.randbytes(50_000))
                     most = max(most, one.outbox_statistics().held_bytes)
                 await stream.write(subscription_frame((SubscriptionChange(topic=TOPIC, subscribed=False),)))
                 await until(lambda before=before: len(one.peers_of(TOPIC)) == before)
@@ -128,19 +132,21 @@ def test_what_waits_for_all_slow_peers_together_is_bounded_also_if_each_got_othe
 
 
 @pytest.mark.full
-def test_a_peer_that_does_not_read_loses_the_oldest_messages_and_delays_nobody_for_long(run):
+def test_a_peer_that_does_not_read_loses_the_oldest_messages_and_delays_nobody_for_long(run, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.gossipsub.pubsub.MAX_OUTBOX_BYTES", 1_000_000)
+
     async def scenario():
-        async with member(max_outbox_bytes=1_000_000) as one, member() as two, stranger(one, reads=False):
+        async with member() as one, member() as two, stranger(one, reads=False):
             _, subscription = await join(one, two)
             await until(lambda: len(one.peers_of(TOPIC)) == 2)
             messages = numbered(200, 50_000)
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             for message in messages:
-                await one.publish(message)
+                await one.publish(TOPIC, message)
                 await asyncio.sleep(0)
             waited_s = loop.time() - began_s
-            assert sorted(await collect(subscription, 200)) == sorted(message.data for message in messages)
+            assert sorted(await collect(subscription, 200)) == sorted(messages)
             statistics = one.outbox_statistics()
             assert statistics.waiting_bytes <= 1_000_000 + 100_000
             assert statistics.dropped >= 150
@@ -181,7 +187,7 @@ def test_a_message_gets_to_a_peer_that_reset_the_idle_stream_before(run):
                     received.put_nowait(decode_message(encoded, 1_000_000).data)
 
         async with member() as one, await Host.start() as host:
-            one.subscribe(TOPIC, accept)
+            one.subscribe(TOPIC)
             host.handle(PROTOCOL, listen)
             await host.connect(one.host.addresses[0])
             await reset.wait()
@@ -190,8 +196,8 @@ def test_a_message_gets_to_a_peer_that_reset_the_idle_stream_before(run):
                 await until(lambda: one.peers_of(TOPIC))
                 messages = numbered(3)
                 for message in messages:
-                    assert await one.publish(message) == 1
-                assert [await received.get() for _ in messages] == [message.data for message in messages]
+                    assert await one.publish(TOPIC, message) == 1
+                assert [await received.get() for _ in messages] == messages
 
     run(scenario())
 
@@ -207,18 +213,19 @@ def test_a_frame_longer_than_the_bound_is_not_waited_for(run):
     run(scenario())
 
 
-def test_a_peer_that_sends_very_many_frames_lets_others_have_their_turn(run):
+def test_a_peer_that_sends_very_many_frames_lets_others_have_their_turn(run, monkeypatch):
     async def scenario():
         received, longest, since = 0, 0, 0
+        receive = Router.receive
 
-        class Counting(Router):
-            def receive(self, *arguments):
-                nonlocal received, longest, since
-                received, since = received + 1, since + 1
-                longest = max(longest, since)
-                return super().receive(*arguments)
+        def counted(*arguments):
+            nonlocal received, longest, since
+            received, since = received + 1, since + 1
+            longest = max(longest, since)
+            return receive(*arguments)
 
-        async with member(router=Counting) as one, stranger(one) as (_, stream):
+        monkeypatch.setattr(Router, "receive", counted)
+        async with member() as one, stranger(one) as (_, stream):
 
             async def other():
                 nonlocal since
@@ -245,14 +252,14 @@ def test_a_peer_whose_stream_broke_is_spoken_to_again_and_still_known(run):
                     if stream.inbound and stream.protocol == PROTOCOL:
                         await stream.reset()
             for message in numbered(60):
-                await one.publish(message)
+                await one.publish(TOPIC, message)
                 await asyncio.sleep(0)
             await until(lambda: one.peers_of(TOPIC) == {two.host.peer_id})
-            marker = Message(topic=TOPIC, data=b"after the break")
+            marker = b"after the break"
             await until(lambda: one.mesh_of(TOPIC))
-            await one.publish(marker)
+            await one.publish(TOPIC, marker)
             got = []
-            while b"after the break" not in got:
+            while marker not in got:
                 got += await collect(subscription, 1)
 
     run(scenario())
@@ -261,7 +268,7 @@ def test_a_peer_whose_stream_broke_is_spoken_to_again_and_still_known(run):
 def test_peers_that_come_and_go_leave_no_tasks_behind(run):
     async def scenario():
         async with member() as one:
-            one.subscribe(TOPIC, accept)
+            one.subscribe(TOPIC)
 
             async def come_and_go(times):
                 for _ in range(times):
@@ -279,10 +286,10 @@ def test_peers_that_come_and_go_leave_no_tasks_behind(run):
 
 def test_a_peer_with_a_score_beyond_hope_is_parted_with(run):
     async def scenario():
-        async with member() as one, stranger(one) as (host, stream):
-            one.subscribe(TOPIC, lambda message: ValidationResult.REJECT)
+        async with member(lambda message: ValidationResult.REJECT) as one, stranger(one) as (host, stream):
+            one.subscribe(TOPIC)
             await until(lambda: host.peer_id in one.peers_of(TOPIC))
-            bad = [publish_frame(encode_message(message)) for message in numbered(20)]
+            bad = [publish_frame(encode_message(Message(topic=TOPIC, data=data))) for data in numbered(20)]
             await stream.write(b"".join(bad))
             await until(lambda: not one.host.connections())
             with pytest.raises((StreamResetError, ConnectionClosedError)):
@@ -299,10 +306,9 @@ def test_a_peer_with_a_score_beyond_hope_is_parted_with(run):
 def test_closing_leaves_no_task_even_when_peers_go_on_talking(run):
     async def scenario():
         async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host:
-            options = GossipsubOptions(**FAST)
-            pubsub = Member(host, PROTOCOL, Router(options, rng=random.Random(1)), options=options)
+            pubsub = Member(host, PROTOCOL, validator=accept, rng=random.Random(1))
             pubsub.start()
-            subscription = pubsub.subscribe(TOPIC, accept)
+            subscription = pubsub.subscribe(TOPIC)
             pubsub.host = host
             async with stranger(pubsub) as (_, stream):
                 await until(lambda: pubsub.mesh_of(TOPIC) or pubsub.peers_of(TOPIC))

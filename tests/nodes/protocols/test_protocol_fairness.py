@@ -11,7 +11,6 @@ import pytest
 from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.gossipsub.codec import Message, SubscriptionChange, encode_message, publish_frame
 from fairway.libp2p.gossipsub.codec import subscription_frame as subscribed
-from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
@@ -136,12 +135,12 @@ def signed(topic, data):
 
 @pytest.mark.parametrize("bad", [False, True], ids=["signed", "garbage"])
 def test_who_passes_signed_messages_on_keeps_its_score_and_who_sends_garbage_does_not(bad):
-    router = Router(GossipsubOptions(), rng=random.Random(1))
-    router.subscribe(SHARD, lambda message: ValidationResult.ACCEPT, 0)
-    router.add_peer(peer(1), dialled=False, address=None)
+    router = Router(lambda message: ValidationResult.ACCEPT, rng=random.Random(1))
+    router.subscribe(SHARD)
+    router.add_peer(peer(1), dialled=False)
     router.receive(peer(1), body(subscribed((SubscriptionChange(topic=SHARD, subscribed=True),))), 0)
     for number in range(100):
         message = b"\xff\xff" if bad else signed(SHARD, b"%d" % number)
         assert router.receive(peer(1), body(publish_frame(message)), 1) == []
     assert router.statistics().invalid == (34 if bad else 100)  # what a peer says that is graylisted is not heard
-    assert (router.score_of(peer(1), 1) < -10_000) is bad
+    assert (router.score_of(peer(1)) < -10_000) is bad

@@ -86,8 +86,6 @@ class Rpc:
     messages: tuple[bytes, ...] = ()
     """Encoded messages, see `decode_message`."""
     control: tuple[Control, ...] = ()
-    is_excessive: bool = False
-    """Whether it exceeds a bound that honest peers keep, so that reading it costs more than sending it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +114,6 @@ def decode_rpc(encoded: bytes) -> Rpc:
         subscriptions=subscriptions,
         messages=tuple(islice(parsed.publish, _MAX_MESSAGES_PER_RPC)),
         control=_controls(parsed.control) if parsed.HasField("control") else (),
-        # The shortest field takes two bytes, so the usual RPC need not be looked at.
-        is_excessive=len(encoded) > 2 * _MAX_CONTROL_PER_RPC and _is_excessive(parsed),
     )
 
 
@@ -179,15 +175,6 @@ def control_frame(controls: tuple[Control, ...]) -> bytes:
     body = control.SerializeToString()
     rpc = b"".join((_CONTROL_TAG, encode_uvarint(len(body)), body))
     return encode_uvarint(len(rpc)) + rpc
-
-
-def _is_excessive(parsed: Any) -> bool:
-    control = parsed.control
-    kinds = (parsed.subscriptions, control.ihave, control.iwant, control.graft, control.prune)
-    if len(parsed.publish) > _MAX_MESSAGES_PER_RPC or max(map(len, kinds)) > _MAX_CONTROL_PER_RPC:
-        return True
-    ids = sum(len(told.message_ids) for told in (*control.ihave, *control.iwant))
-    return ids > MAX_IHAVE_MESSAGES * MAX_IHAVE_LENGTH
 
 
 def _controls(parsed: Any) -> tuple[Control, ...]:

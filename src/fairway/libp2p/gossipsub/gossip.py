@@ -1,8 +1,7 @@
 """`Gossip`: IHAVE announces messages to peers outside the mesh, and IWANT requests lost messages (gossipsub 1.0, 1.1).
 
 `MessageCache` holds the messages of the last heartbeats, bounded in time and in bytes. Invariant: the IHAVEs and IWANTs
-that a peer sends and gets between two heartbeats are bounded. A peer that announced a message and does not deliver it
-on request loses score (1.1, "Spam protection measures", "Gossip promises").
+that a peer sends and gets between two heartbeats are bounded.
 """
 
 from __future__ import annotations
@@ -97,11 +96,8 @@ _D_LAZY: Final = 6
 """Smallest number of peers outside the mesh that get IHAVEs."""
 _GOSSIP_FACTOR: Final = 0.25
 """Share of the peers outside the mesh that get IHAVEs, if that is more than `_D_LAZY`."""
-_IWANT_FOLLOWUP_S: Final = 3.0
-"""Time for a peer to deliver a message that it announced, after the request."""
 _GOSSIP_RETRANSMISSION: Final = 3
 """Number of times that a peer may request one message."""
-_MAX_PROMISES_PER_PEER: Final = 100
 _MAX_AWAITED: Final = 20_000
 """Requested messages that are counted as recovered when they arrive; the oldest are forgotten."""
 
@@ -126,8 +122,6 @@ class Gossip:
         self._heard: defaultdict[PeerId, int] = defaultdict(int)
         self._asked: defaultdict[PeerId, int] = defaultdict(int)
         self._answered: defaultdict[PeerId, int] = defaultdict(int)
-        self._promises: dict[PeerId, dict[bytes, float]] = {}
-        self._promised_by: dict[bytes, set[PeerId]] = {}
         self._awaited: OrderedDict[bytes, set[PeerId]] = OrderedDict()
         self.asked_for = 0
         """Messages requested with IWANT."""
@@ -136,21 +130,9 @@ class Gossip:
         self.served = 0
         """Messages sent to peers on request."""
 
-    @property
-    def promised(self) -> int:
-        """Requested messages that have not arrived, each counted once for each peer that was asked."""
-        return max(sum(map(len, self._promises.values())), sum(map(len, self._promised_by.values())))
-
-    def remove_peer(self, peer: PeerId) -> None:
-        """Forget a peer that left."""
-        for counts in (self._heard, self._asked, self._answered):
-            counts.pop(peer, None)
-        for message_id in list(self._promises.get(peer, ())):
-            self._fulfil(peer, message_id)
-
-    def request_for(self, peer: PeerId, have: IHave, now_s: float) -> IWant | None:
+    def request_for(self, peer: PeerId, have: IHave) -> IWant | None:
         """Return the request for the messages of an IHAVE that this node lacks; None for no request."""
-        if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
+        if self._scores.score(peer) < GOSSIP_THRESHOLD:
             return None
         self._heard[peer] += 1
         room = MAX_IHAVE_LENGTH - self._asked[peer]
@@ -167,16 +149,15 @@ class Gossip:
             return None
         self._asked[peer] += len(requested)
         self.asked_for += len(requested)
-        self._promise(peer, requested[0], now_s + _IWANT_FOLLOWUP_S)
         for message_id in requested:
             self._awaited.setdefault(message_id, set()).add(peer)
         while len(self._awaited) > _MAX_AWAITED:
             self._awaited.popitem(last=False)
         return IWant(message_ids=tuple(requested))
 
-    def requested(self, peer: PeerId, want: IWant, now_s: float) -> Iterator[bytes]:
+    def requested(self, peer: PeerId, want: IWant) -> Iterator[bytes]:
         """Yield the messages that a peer requests, within the bounds."""
-        if self._scores.score(peer, now_s) < GOSSIP_THRESHOLD:
+        if self._scores.score(peer) < GOSSIP_THRESHOLD:
             return
         for message_id in want.message_ids:
             if self._answered[peer] >= MAX_IHAVE_LENGTH:
@@ -190,17 +171,15 @@ class Gossip:
             yield found[0]
 
     def arrived(self, message_id: bytes, peer: PeerId) -> None:
-        """Note that a message arrived: no peer has to deliver it any more."""
+        """Note that a message arrived, and count it as recovered if it was requested from that peer."""
         self.recovered += peer in self._awaited.pop(message_id, ())
-        for promiser in tuple(self._promised_by.get(message_id, ())):
-            self._fulfil(promiser, message_id)
 
     def announcements(
-        self, topic: str, outsiders: Sequence[PeerId], now_s: float, behind_members: tuple[PeerId, ...] = ()
+        self, topic: str, outsiders: Sequence[PeerId], behind_members: tuple[PeerId, ...] = ()
     ) -> Iterator[tuple[tuple[PeerId, ...], IHave]]:
         """Yield the IHAVEs of a topic, each with its peers: some of ``outsiders``, and all of ``behind_members``."""
         message_ids = self._cache.gossip_ids(topic)
-        fit = [peer for peer in outsiders if self._scores.score(peer, now_s) >= GOSSIP_THRESHOLD]
+        fit = [peer for peer in outsiders if self._scores.score(peer) >= GOSSIP_THRESHOLD]
         count = max(_D_LAZY, int(_GOSSIP_FACTOR * len(fit)))
         if not message_ids or not (fit or behind_members):
             return
@@ -211,29 +190,7 @@ class Gossip:
         for peer in chosen:  # a sample for each, so that together they learn of all messages
             yield (peer,), IHave(topic=topic, message_ids=tuple(self._rng.sample(message_ids, MAX_IDS_PER_RPC)))
 
-    def begin_interval(self, now_s: float) -> None:
-        """Reset the counts, and penalise peers that did not deliver announced messages in time."""
+    def begin_interval(self) -> None:
+        """Reset the counts."""
         for counts in (self._heard, self._asked, self._answered):
             counts.clear()
-        for peer, promises in list(self._promises.items()):
-            broken = [message_id for message_id, due_s in promises.items() if due_s < now_s]
-            if broken:
-                self._scores.misbehaved(peer, len(broken))
-            for message_id in broken:
-                self._fulfil(peer, message_id)
-
-    def _promise(self, peer: PeerId, message_id: bytes, due_s: float) -> None:
-        promises = self._promises.setdefault(peer, {})
-        if len(promises) < _MAX_PROMISES_PER_PEER:
-            promises.setdefault(message_id, due_s)
-            self._promised_by.setdefault(message_id, set()).add(peer)
-
-    def _fulfil(self, peer: PeerId, message_id: bytes) -> None:
-        promises = self._promises[peer]
-        del promises[message_id]
-        if not promises:
-            del self._promises[peer]
-        askers = self._promised_by[message_id]
-        askers.discard(peer)
-        if not askers:
-            del self._promised_by[message_id]

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from fairway.environment import monotonic_s
-from fairway.libp2p.connection import Direction
 from fairway.libp2p.errors import FrameError, Libp2pError
 from fairway.libp2p.gossipsub.codec import MAX_RPC_BYTES, Message
+from fairway.libp2p.gossipsub.mesh import HEARTBEAT_INTERVAL_S
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.outbox import PeerOutbox, SharedBytes
 from fairway.libp2p.gossipsub.router import (
@@ -39,6 +40,10 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.subscription import Subscription
 
 _LOG: Final = logging.getLogger(__name__)
+MAX_OUTBOX_BYTES: Final = 16_777_216
+"""Size of the messages that wait for one peer; beyond it the oldest are dropped."""
+MAX_WAITING_BYTES: Final = 134_217_728
+"""Size of the messages that wait for any peer, each counted once; beyond it the longest queue is dropped."""
 _WRITE_BYTES: Final = 65_536
 _OPEN_TIMEOUT_S: Final = 10.0
 _MAX_INBOUND_STREAMS: Final = 4
@@ -78,18 +83,23 @@ class PubSub:
         self,
         host: Host,
         protocol: str,
-        router: Router,
         *,
-        options: GossipsubOptions,
+        validator: Validator,
+        judging: Judging | None = None,
+        options: GossipsubOptions | None = None,
+        rng: random.Random,
     ) -> None:
+        """``judging`` validates the messages for which ``validator`` returns `ValidationResult.LATER`.
+
+        It bounds how many of them wait at a time.
+        """
         self._host: Final = host
         self._protocol: Final = protocol
-        self._router: Final = router
-        self._options: Final = options
+        self._router: Final = Router(validator, options, rng=rng)
+        self._judging: Final = judging
         self._links: dict[PeerId, _Link] = {}
         self._held: Final = SharedBytes()
         self._readers: dict[str, Subscription[Deliver]] = {}
-        self._judging: dict[str, Judging] = {}
         self._tasks: Final = OwnedTasks()
         self._events: Subscription[HostEvent] | None = None
         self._closed = False
@@ -122,15 +132,12 @@ class PubSub:
         """Close."""
         await self.close()
 
-    def subscribe(self, topic: str, validator: Validator, judging: Judging | None = None) -> Subscription[Deliver]:
+    def subscribe(self, topic: str) -> Subscription[Deliver]:
         """Join a topic and return a subscription to the valid messages of peers; closing it leaves the topic.
 
-        ``judging`` validates the messages for which ``validator`` returns `ValidationResult.LATER`. It bounds how many
-        of them wait at a time.
+        Raises `ConfigurationError` for a topic that is subscribed to already.
         """
-        if judging is not None:
-            self._judging[topic] = judging
-        effects = self._router.subscribe(topic, validator, monotonic_s())
+        effects = self._router.subscribe(topic)
         reader: Subscription[Deliver] = Subscription(
             on_close=lambda: self._leave(topic), size_of=lambda delivered: len(delivered.message.data)
         )
@@ -138,12 +145,12 @@ class PubSub:
         self._run(effects)
         return reader
 
-    async def publish(self, message: Message) -> int:
+    async def publish(self, topic: str, data: bytes) -> int:
         """Send a message to the peers of its topic, and return their number.
 
         Waits up to `_ROOM_TIMEOUT_S` for peers that read slowly.
         """
-        effects = self._router.publish(message, monotonic_s())
+        effects = self._router.publish(Message(topic=topic, data=data), monotonic_s())
         self._run(effects)
         links = {
             peer: link
@@ -163,21 +170,29 @@ class PubSub:
                 outbox.lags = not outbox.has_room
         return len(links)
 
-    def passed_on(self, message: Message) -> bool:
+    def passed_on(self, topic: str, data: bytes) -> bool:
         """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
-        return self._router.passed_on(message)
+        return self._router.passed_on(Message(topic=topic, data=data))
 
     def peers_of(self, topic: str) -> frozenset[PeerId]:
         """Return the peers that are subscribed to a topic."""
         return self._router.peers_of(topic)
 
+    def peer_count(self, topic: str) -> int:
+        """Return how many peers are subscribed to a topic."""
+        return len(self.peers_of(topic))
+
     def mesh_of(self, topic: str) -> frozenset[PeerId]:
         """Return the mesh of a topic."""
         return self._router.mesh_of(topic)
 
+    def mesh_size(self, topic: str) -> int:
+        """Return how many peers are in the mesh of a topic."""
+        return len(self.mesh_of(topic))
+
     def score_of(self, peer: PeerId) -> float:
         """Return the present score of a peer; bad scores are below 0."""
-        return self._router.score_of(peer, monotonic_s())
+        return self._router.score_of(peer)
 
     def statistics(self) -> RouterStatistics:
         """Return the counts of the router."""
@@ -203,13 +218,12 @@ class PubSub:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._options.heartbeat_interval_s)
-            now_s = monotonic_s()
-            for peer in self._router.graylisted(now_s):
+            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+            for peer in self._router.graylisted():
                 self._disconnect(peer, "its score is too low")
             self._sync_peers()
             behind = {peer for peer, link in self._links.items() if link.outbox.dropped_since_asked()}
-            self._run(self._router.heartbeat(now_s, behind))
+            self._run(self._router.heartbeat(monotonic_s(), behind))
 
     def _sync_peers(self) -> None:
         """Add the connected peers that serve the protocol, and remove the others, in case an event was missed."""
@@ -226,19 +240,16 @@ class PubSub:
         connection = next((known for known in self._host.connections() if known.peer_id == peer), None)
         if connection is None:
             return
-        outbox = PeerOutbox(max_bytes=self._options.max_outbox_bytes, held=self._held)
+        outbox = PeerOutbox(max_bytes=MAX_OUTBOX_BYTES, held=self._held)
         self._links[peer] = _Link(outbox, self._tasks.spawn(self._write(peer, outbox)))
-        effects = self._router.add_peer(
-            peer, dialled=connection.direction is Direction.OUTBOUND, address=connection.observed_address.host
-        )
-        self._run(effects)
+        self._run(self._router.add_peer(peer, dialled=connection.dialled))
 
     def _remove(self, peer: PeerId) -> None:
         link = self._links.pop(peer, None)
         if link is not None:
             self._tasks.cancel(link.writer)
             link.outbox.drop_messages()
-            self._router.remove_peer(peer, monotonic_s())
+            self._router.remove_peer(peer)
 
     def _disconnect(self, peer: PeerId, reason: str) -> None:
         _LOG.debug("disconnecting %s: %s", peer, reason)
@@ -304,7 +315,7 @@ class PubSub:
                     link.outbox.put(effect.frame, control=effect.control)
                     if link.outbox.stuck:
                         self._disconnect(peer, "it does not read")
-        while self._held.size_bytes > self._options.max_waiting_bytes:
+        while self._held.size_bytes > MAX_WAITING_BYTES:
             fullest = max((link.outbox for link in self._links.values()), key=lambda outbox: outbox.message_bytes)
             if not fullest.drop_messages():
                 return
@@ -312,13 +323,11 @@ class PubSub:
     async def _judge(self, undecided: Judge) -> None:
         verdict = ValidationResult.IGNORE
         try:
-            judging = self._judging.get(undecided.message.topic)
-            if judging is not None:
-                verdict = await judging(undecided.message, undecided.peer)
+            if self._judging is not None:
+                verdict = await self._judging(undecided.message, undecided.peer)
         finally:
             self._run(self._router.judged(undecided.ticket, verdict))
 
     def _leave(self, topic: str) -> None:
         del self._readers[topic]
-        self._judging.pop(topic, None)
         self._run(self._router.unsubscribe(topic, monotonic_s()))

@@ -38,7 +38,7 @@ from fairway.libp2p.gossipsub.codec import (
     subscription_frame,
 )
 from fairway.libp2p.gossipsub.gossip import Gossip, MessageCache, seen_key
-from fairway.libp2p.gossipsub.mesh import PRUNE_BACKOFF_S, Mesh
+from fairway.libp2p.gossipsub.mesh import PRUNE_BACKOFF_S, UNSUBSCRIBE_BACKOFF_S, Mesh
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.score import GRAYLIST_THRESHOLD, PeerScores
 from fairway.libp2p.peer_id import PeerId
@@ -50,8 +50,6 @@ _MAX_SEEN: Final = 1_000_000
 """Messages that count as seen at a time."""
 _MAX_OTHERS: Final = 8
 """Peers of which one is remembered to have sent a message while it was judged."""
-_EXCESS: Final = 10
-"""Behaviour penalty for an RPC that no honest peer sends; with the default scores the fourth disconnects the peer."""
 
 
 class ValidationResult(Enum):
@@ -128,8 +126,6 @@ class RouterStatistics:
     """Members of all meshes."""
     backoffs: int
     """Pairs of a peer and a topic that must not be grafted yet."""
-    promised: int
-    """Requested messages that have not arrived, each counted once for each peer that was asked."""
     seen: int
     cached_bytes: int
     undecided: int
@@ -155,7 +151,9 @@ def sha256_of_data(message: Message) -> bytes:
 class Router:
     """The gossipsub state of one node."""
 
-    def __init__(self, options: GossipsubOptions | None = None, *, rng: random.Random) -> None:
+    def __init__(self, validator: Validator, options: GossipsubOptions | None = None, *, rng: random.Random) -> None:
+        """Make a router without peers; ``validator`` judges the messages of peers."""
+        self._validator: Final = validator
         self._options: Final = options or GossipsubOptions()
         self._scores: Final = PeerScores()
         self._mesh: Final = Mesh(self._options, self._scores, rng)
@@ -163,16 +161,15 @@ class Router:
         self._unsent: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
         self._cache: Final = MessageCache()
         self._gossip: Final = Gossip(self._scores, self._cache, self._seen, rng)
-        self._validators: dict[str, Validator] = {}
+        self._topics: dict[str, None] = {}
         self._undecided: dict[int, _Arrived] = {}
         self._judged_now: dict[bytes, _Arrived] = {}
         """The same messages by their keys in ``_seen``, without those that this node has published meanwhile."""
         self._tickets = 0
         self._received = self._duplicates = self._invalid = self._published = 0
 
-    def add_peer(self, peer: PeerId, *, dialled: bool, address: str | None) -> list[Effect]:
-        """Add a peer that serves the protocol; ``address`` is its IP address."""
-        self._scores.add_peer(peer, address)
+    def add_peer(self, peer: PeerId, *, dialled: bool) -> list[Effect]:
+        """Add a peer that serves the protocol; ``dialled`` says whether this node opened the connection."""
         self._mesh.add_peer(peer, dialled=dialled)
         return self._hello(peer)
 
@@ -181,11 +178,9 @@ class Router:
         self._mesh.leave_meshes(peer)
         return self._hello(peer) if self._mesh.has(peer) else []
 
-    def remove_peer(self, peer: PeerId, now_s: float) -> None:
+    def remove_peer(self, peer: PeerId) -> None:
         """Remove a peer that has disconnected."""
         self._mesh.remove_peer(peer)
-        self._gossip.remove_peer(peer)
-        self._scores.remove_peer(peer, now_s)
 
     def peers_of(self, topic: str) -> frozenset[PeerId]:
         """Return the peers that are subscribed to a topic."""
@@ -195,34 +190,34 @@ class Router:
         """Return the mesh of a topic: the peers that exchange whole messages with this node."""
         return self._mesh.members(topic)
 
-    def score_of(self, peer: PeerId, now_s: float) -> float:
+    def score_of(self, peer: PeerId) -> float:
         """Return the score of a peer; bad scores are below 0."""
-        return self._scores.score(peer, now_s)
+        return self._scores.score(peer)
 
-    def graylisted(self, now_s: float) -> tuple[PeerId, ...]:
+    def graylisted(self) -> tuple[PeerId, ...]:
         """Return the peers whose score is so low that their RPCs are ignored."""
-        return tuple(peer for peer in self._mesh.peers if self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD)
+        return tuple(peer for peer in self._mesh.peers if self._scores.score(peer) < GRAYLIST_THRESHOLD)
 
-    def subscribe(self, topic: str, validator: Validator, now_s: float) -> list[Effect]:
-        """Join the mesh of a topic; ``validator`` judges the messages of peers."""
+    def subscribe(self, topic: str) -> list[Effect]:
+        """Join the mesh of a topic."""
         if not 0 < len(topic) <= MAX_TOPIC_LENGTH:
             raise ConfigurationError(f"a topic has 1 to {MAX_TOPIC_LENGTH} characters, not {len(topic)}")
-        if topic in self._validators:
+        if topic in self._topics:
             raise ConfigurationError(f"{topic} is subscribed to already")
-        self._validators[topic] = validator
-        grafted = self._mesh.join(topic, now_s)
+        self._topics[topic] = None
+        grafted = self._mesh.join(topic)
         change = subscription_frame((SubscriptionChange(topic=topic, subscribed=True),))
         effects = _to(self._mesh.peers, change)
         return effects + _to(grafted, control_frame((Graft(topic=topic),)))
 
     def unsubscribe(self, topic: str, now_s: float) -> list[Effect]:
         """Leave the mesh of a topic."""
-        if self._validators.pop(topic, None) is None:
+        if topic not in self._topics:
             return []
-        backoff_s = self._options.unsubscribe_backoff_s
+        del self._topics[topic]
         pruned = self._mesh.leave(topic, now_s)
         effects = _to(self._mesh.peers, subscription_frame((SubscriptionChange(topic=topic, subscribed=False),)))
-        return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=backoff_s),)))
+        return effects + _to(pruned, control_frame((Prune(topic=topic, backoff_s=UNSUBSCRIBE_BACKOFF_S),)))
 
     def publish(self, message: Message, now_s: float) -> list[Effect]:
         """Publish a message of this node: return one `Send` to all its peers, or nothing if it was seen before.
@@ -240,7 +235,7 @@ class Router:
         overtaken = self._judged_now.pop(seen_as, None) is not None
         self._published += self._seen.add(seen_as, now_s) or overtaken
         frame = self._frame(encode_message(message))
-        takers = self._mesh.takers_of_own(message.topic, now_s)
+        takers = self._mesh.takers_of_own(message.topic)
         if frame is not None:
             self._cache.put(message_id, message.topic, frame)
         if frame is None or not takers:
@@ -256,11 +251,9 @@ class Router:
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Process an RPC of a peer. Raises `FrameError` if it is invalid."""
-        if not self._mesh.has(peer) or self._scores.score(peer, now_s) < GRAYLIST_THRESHOLD:
+        if not self._mesh.has(peer) or self._scores.score(peer) < GRAYLIST_THRESHOLD:
             return []
         parsed = decode_rpc(rpc)
-        if parsed.is_excessive:
-            self._scores.misbehaved(peer, _EXCESS)
         effects: list[Effect] = []
         for change in parsed.subscriptions:
             self._mesh.interest(peer, change.topic, subscribed=change.subscribed)
@@ -269,9 +262,9 @@ class Router:
         for control in parsed.control:
             match control:
                 case IHave():
-                    effects += self._asked(peer, control, now_s)
+                    effects += self._asked(peer, control)
                 case IWant():
-                    frames = self._gossip.requested(peer, control, now_s)
+                    frames = self._gossip.requested(peer, control)
                     effects += (Send(peers=(peer,), frame=frame, control=False) for frame in frames)
                 case Graft():
                     refusal = self._mesh.grafted_by(peer, control.topic, now_s)
@@ -289,7 +282,7 @@ class Router:
         if self._judged_now.get(arrived.seen_as) is not arrived:
             return []  # this node has published it meanwhile
         del self._judged_now[arrived.seen_as]
-        if arrived.message.topic not in self._validators:
+        if arrived.message.topic not in self._topics:
             return []  # this node has left the topic meanwhile
         if verdict is not ValidationResult.UNJUDGED:
             return self._decided(arrived, verdict)
@@ -301,7 +294,7 @@ class Router:
         return []
 
     def heartbeat(self, now_s: float, behind: Collection[PeerId] = ()) -> list[Effect]:
-        """Maintain the meshes and announce messages; due every `GossipsubOptions.heartbeat_interval_s`.
+        """Maintain the meshes and announce messages; due every `HEARTBEAT_INTERVAL_S` of the mesh.
 
         Messages for the peers ``behind`` were dropped because they read slowly. They get IHAVEs also as members of a
         mesh, which otherwise get none; so do those that joined a mesh since the last heartbeat. Such a peer may have
@@ -310,14 +303,14 @@ class Router:
         self._scores.decay(now_s)
         self._seen.expire(now_s)
         self._unsent.expire(now_s)
-        self._gossip.begin_interval(now_s)
+        self._gossip.begin_interval()
         effects: list[Effect] = []
-        for topic in self._validators:
+        for topic in self._topics:
             grafted, pruned = self._mesh.maintain(topic, now_s)
             effects += _to(grafted, control_frame((Graft(topic=topic),)))
             effects += _to(pruned, control_frame((Prune(topic=topic, backoff_s=PRUNE_BACKOFF_S),)))
             behind_members = tuple(self._mesh.members(topic).intersection(behind) | self._mesh.take_newcomers(topic))
-            for peers, have in self._gossip.announcements(topic, self._mesh.outsiders(topic), now_s, behind_members):
+            for peers, have in self._gossip.announcements(topic, self._mesh.outsiders(topic), behind_members):
                 effects += _to(peers, control_frame((have,)))
         self._mesh.expire(now_s)
         self._cache.shift()
@@ -328,10 +321,9 @@ class Router:
         return RouterStatistics(
             peers=len(self._mesh.peers),
             interests=self._mesh.interests,
-            topics=len(self._validators),
-            mesh_peers=sum(len(self._mesh.members(topic)) for topic in self._validators),
+            topics=len(self._topics),
+            mesh_peers=sum(len(self._mesh.members(topic)) for topic in self._topics),
             backoffs=self._mesh.backoffs,
-            promised=self._gossip.promised,
             seen=len(self._seen),
             cached_bytes=self._cache.size_bytes,
             undecided=len(self._undecided),
@@ -345,9 +337,9 @@ class Router:
         )
 
     def _hello(self, peer: PeerId) -> list[Effect]:
-        if not self._validators:
+        if not self._topics:
             return []
-        hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._validators)
+        hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._topics)
         return [Send(peers=(peer,), frame=subscription_frame(hello), control=True)]
 
     def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
@@ -359,8 +351,7 @@ class Router:
             if not isinstance(error, ForeignMessageError):
                 self._scores.misbehaved(peer)
             return []
-        validator = self._validators.get(message.topic)
-        if validator is None:
+        if message.topic not in self._topics:
             return []  # this node is not subscribed, or no longer
         message_id = sha256_of_data(message)
         self._gossip.arrived(message_id, peer)
@@ -371,7 +362,7 @@ class Router:
             if first is not None and peer not in (first.peer, *first.others) and len(first.others) < _MAX_OTHERS:
                 first.others.append(peer)
             return []
-        verdict = validator(message)
+        verdict = self._validator(message)
         # A message is judged once, whatever the verdict: a replay costs one look-up.
         self._seen.add(seen_as, now_s)
         arrived = _Arrived(peer, encoded, message, message_id, seen_as)
@@ -387,10 +378,9 @@ class Router:
         if verdict is not ValidationResult.ACCEPT:
             self._invalid += 1
             if verdict is ValidationResult.REJECT:
-                self._scores.delivered_invalid(peer, message.topic)
+                self._scores.delivered_invalid(peer)
             return []
         self._received += 1
-        self._scores.delivered_first(peer, message.topic)
         effects: list[Effect] = [Deliver(message=message)]
         frame = self._frame(arrived.encoded)
         if frame is None:
@@ -406,10 +396,10 @@ class Router:
         frame = publish_frame(encoded)
         return frame if len(frame) <= self._options.max_data_bytes else None
 
-    def _asked(self, peer: PeerId, have: IHave, now_s: float) -> list[Effect]:
-        if have.topic not in self._validators:
+    def _asked(self, peer: PeerId, have: IHave) -> list[Effect]:
+        if have.topic not in self._topics:
             return []
-        want = self._gossip.request_for(peer, have, now_s)
+        want = self._gossip.request_for(peer, have)
         return _to((peer,), control_frame((want,))) if want else []
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -22,14 +21,13 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from fairway.environment import time_ns
 from fairway.libp2p.gossipsub.codec import Message
 from fairway.libp2p.gossipsub.options import GossipsubOptions
-from fairway.libp2p.gossipsub.pubsub import PubSub, PubSubStatistics
-from fairway.libp2p.gossipsub.router import Deliver, Router, RouterStatistics, ValidationResult
+from fairway.libp2p.gossipsub.pubsub import PubSub
+from fairway.libp2p.gossipsub.router import ValidationResult
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.rules import JudgeProof, MessageRules, Refusal
 from fairway.rln.validation import ProofFault
-from fairway.subscription import Subscription
 from fairway.wire.lightpush import StatusCode
 
 RELAY_PROTOCOL: Final = "/vac/waku/relay/2.0.0"
@@ -40,8 +38,8 @@ _PEERS_FAULT: Final = frozenset(
 )
 
 
-class Relay:
-    """A node's part in the meshes of its shards. An async context manager."""
+class Relay(PubSub):
+    """A node's part in the meshes of its shards."""
 
     def __init__(
         self,
@@ -52,63 +50,18 @@ class Relay:
         judge_proof: JudgeProof | None = None,
     ) -> None:
         """``judge_proof`` judges RLN proofs, and answers soon that it has too many to judge; None: without RLN."""
+        super().__init__(
+            host,
+            RELAY_PROTOCOL,
+            validator=self.judge,
+            judging=self._judge_by_proof,
+            options=GossipsubOptions(max_data_bytes=rules.max_message_bytes),
+            rng=rng,
+        )
         self._rules: Final = rules
+        self._judge_proof: Final = judge_proof
         self.refused: Final[Counter[StatusCode]] = Counter()
         """Messages of peers that break a rule, by the status code that light push has for it."""
-        self._judge_proof: Final = judge_proof
-        options = GossipsubOptions(max_data_bytes=rules.max_message_bytes)
-        self._pubsub: Final = PubSub(host, RELAY_PROTOCOL, Router(options, rng=rng), options=options)
-
-    def subscribe(self, pubsub_topic: str) -> Subscription[Deliver]:
-        """Join a shard; return the messages of others on it."""
-        return self._pubsub.subscribe(pubsub_topic, self.judge, self._judge_by_proof)
-
-    async def publish(self, pubsub_topic: str, encoded: bytes) -> int:
-        """Send a message that passed the rules; return the number of peers that it was sent to."""
-        return await self._pubsub.publish(Message(topic=pubsub_topic, data=encoded))
-
-    def passed_on(self, pubsub_topic: str, encoded: bytes) -> bool:
-        """Return whether a message came by relay or was sent to a peer, so that publishing it has no effect."""
-        return self._pubsub.passed_on(Message(topic=pubsub_topic, data=encoded))
-
-    def peers_of(self, pubsub_topic: str) -> frozenset[PeerId]:
-        """Return the peers that are subscribed to a shard."""
-        return self._pubsub.peers_of(pubsub_topic)
-
-    def peer_count(self, pubsub_topic: str) -> int:
-        """Return how many peers are subscribed to a shard."""
-        return len(self._pubsub.peers_of(pubsub_topic))
-
-    def mesh_of(self, pubsub_topic: str) -> frozenset[PeerId]:
-        """Return the peers in the mesh of a shard."""
-        return self._pubsub.mesh_of(pubsub_topic)
-
-    def score_of(self, peer: PeerId) -> float:
-        """Return the score of a peer; bad scores are below 0."""
-        return self._pubsub.score_of(peer)
-
-    def mesh_size(self, pubsub_topic: str) -> int:
-        """Return how many peers are in the mesh of a shard."""
-        return len(self._pubsub.mesh_of(pubsub_topic))
-
-    def statistics(self) -> RouterStatistics:
-        """Return the counts and sizes of the router."""
-        return self._pubsub.statistics()
-
-    def outbox_statistics(self) -> PubSubStatistics:
-        """Return counts of messages that wait for slow peers."""
-        return self._pubsub.outbox_statistics()
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        self._pubsub.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self._pubsub.close()
 
     def judge(self, message: Message) -> ValidationResult:
         """Return whether a message is accepted, ignored or rejected; `LATER` if its proof decides."""
