@@ -13,7 +13,6 @@ from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.nodes.discovery import node_list
 from fairway.nodes.discovery.name_servers import NameServers
 from fairway.nodes.discovery.node_list import (
-    ListFault,
     NameServerError,
     NodeListError,
     NodeListReader,
@@ -148,20 +147,20 @@ def test_an_entry_with_another_hash_costs_its_subtree_only():
     texts[f"{name_of(RECORDS[1])}.{DOMAIN}"] = RECORDS[5]
     found, reader, _ = read(texts)
     assert sorted(found) == sorted([RECORDS[0], RECORDS[2]])
-    assert reader.faults == {ListFault.HASH.value: 1}
+    assert reader.faults == {"hash": 1}
 
 
 def test_a_link_among_the_records_and_a_record_among_the_links_are_left_out():
     link = url_of(list_key(2), "more.example.org")
     found, reader, _ = read(make_list(DOMAIN, KEY, [link, RECORDS[0]], [RECORDS[1]]))
     assert found == [RECORDS[0]]
-    assert reader.faults == {ListFault.ENTRY.value: 2}
+    assert reader.faults == {"entry": 2}
 
 
 def test_a_list_of_another_key_is_refused():
     with pytest.raises(NodeListError) as caught:
         read(make_list(DOMAIN, list_key(2), RECORDS))
-    assert caught.value.fault is ListFault.SIGNATURE
+    assert caught.value.fault == "signature"
 
 
 def test_an_older_list_is_refused_and_the_same_one_is_not():
@@ -169,7 +168,7 @@ def test_an_older_list_is_refused_and_the_same_one_is_not():
     assert read(make_list(DOMAIN, KEY, RECORDS, sequence=5), reader=reader)[0]
     with pytest.raises(NodeListError) as caught:
         read(make_list(DOMAIN, KEY, RECORDS, sequence=4), reader=reader)
-    assert caught.value.fault is ListFault.SEQUENCE
+    assert caught.value.fault == "sequence"
 
 
 ROOT = root_text(KEY, name_of("a"), name_of("b"), 3)
@@ -223,7 +222,7 @@ WRONG_URLS = [
 def test_what_is_no_url_of_a_list_is_refused(text):
     with pytest.raises(NodeListError) as caught:
         NodeListUrl.parse(text)
-    assert caught.value.fault is ListFault.URL
+    assert caught.value.fault == "URL"
 
 
 @pytest.mark.parametrize("address", ["", "example.org", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x", "[::1"])

@@ -10,7 +10,7 @@ from fairway.errors import DecodeError
 from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.peer_id import PeerId
-from fairway.nodes.discovery.node_record import MAX_RECORD_BYTES, Capability, NodeRecord, NodeRecordError, RecordFault
+from fairway.nodes.discovery.node_record import MAX_RECORD_BYTES, Capability, NodeRecord, NodeRecordError
 from fairway.wire.hashing import keccak256
 from fairway.wire.relay_shards import RelayShards
 from fairway.wire.rlp import decode_rlp, encode_rlp
@@ -133,25 +133,25 @@ def high_s(record):
 
 OTHER = IdentityKey.generate(KeyType.SECP256K1)
 FORGED = {
-    "signed with another key": (signed(pairs(), key=OTHER), RecordFault.SIGNATURE),
-    "with the second signature that anybody can make": (high_s(signed(pairs())), RecordFault.SIGNATURE),
-    "with an empty signature": (encode_rlp([b"", *decode_rlp(signed(pairs()))[1:]]), RecordFault.SIGNATURE),
-    "with a list as its signature": (encode_rlp([(), *decode_rlp(signed(pairs()))[1:]]), RecordFault.SIGNATURE),
-    "with a signature of zeros": (encode_rlp([bytes(64), *decode_rlp(signed(pairs()))[1:]]), RecordFault.SIGNATURE),
-    "without a scheme": (signed(pairs(id=None)), RecordFault.SCHEME),
-    "of another scheme": (signed(pairs(id=b"v5")), RecordFault.SCHEME),
-    "without a key": (signed(pairs(secp256k1=None)), RecordFault.KEY),
-    "whose key is a list": (signed(pairs(secp256k1=())), RecordFault.KEY),
-    "whose key is no point": (signed(pairs(secp256k1=b"\2" + b"\xff" * 32)), RecordFault.KEY),
-    "whose key is not compressed": (signed(pairs(secp256k1=b"\4" + bytes(64))), RecordFault.KEY),
-    "with its keys in another order": (signed(pairs(ip=bytes(4)), sort=False), RecordFault.ORDER),
-    "with a key twice": (signed([*pairs(), (b"id", b"v4")]), RecordFault.ORDER),
-    "with a key that is a list": (signed([((), b""), *pairs()], sort=False), RecordFault.ENCODING),
-    "with a sequence number of 65 bits": (signed(pairs(), sequence=b"\1" + bytes(8)), RecordFault.ENCODING),
-    "with a sequence number that begins with 0": (signed(pairs(), sequence=b"\0\1"), RecordFault.ENCODING),
-    "with a key without a value": (encode_rlp([bytes(64), b"\1", b"id"]), RecordFault.ENCODING),
-    "that is no list": (encode_rlp(b"record"), RecordFault.ENCODING),
-    "that is longer than 300 bytes": (signed(pairs(zz=bytes(300))), RecordFault.TOO_LONG),
+    "signed with another key": (signed(pairs(), key=OTHER), "signature"),
+    "with the second signature that anybody can make": (high_s(signed(pairs())), "signature"),
+    "with an empty signature": (encode_rlp([b"", *decode_rlp(signed(pairs()))[1:]]), "signature"),
+    "with a list as its signature": (encode_rlp([(), *decode_rlp(signed(pairs()))[1:]]), "signature"),
+    "with a signature of zeros": (encode_rlp([bytes(64), *decode_rlp(signed(pairs()))[1:]]), "signature"),
+    "without a scheme": (signed(pairs(id=None)), "scheme"),
+    "of another scheme": (signed(pairs(id=b"v5")), "scheme"),
+    "without a key": (signed(pairs(secp256k1=None)), "key"),
+    "whose key is a list": (signed(pairs(secp256k1=())), "key"),
+    "whose key is no point": (signed(pairs(secp256k1=b"\2" + b"\xff" * 32)), "key"),
+    "whose key is not compressed": (signed(pairs(secp256k1=b"\4" + bytes(64))), "key"),
+    "with its keys in another order": (signed(pairs(ip=bytes(4)), sort=False), "order"),
+    "with a key twice": (signed([*pairs(), (b"id", b"v4")]), "order"),
+    "with a key that is a list": (signed([((), b""), *pairs()], sort=False), "encoding"),
+    "with a sequence number of 65 bits": (signed(pairs(), sequence=b"\1" + bytes(8)), "encoding"),
+    "with a sequence number that begins with 0": (signed(pairs(), sequence=b"\0\1"), "encoding"),
+    "with a key without a value": (encode_rlp([bytes(64), b"\1", b"id"]), "encoding"),
+    "that is no list": (encode_rlp(b"record"), "encoding"),
+    "that is longer than 300 bytes": (signed(pairs(zz=bytes(300))), "too long"),
 }
 
 
@@ -159,15 +159,15 @@ FORGED = {
 def test_a_record_is_refused(data, fault):
     with pytest.raises(NodeRecordError) as caught:
         NodeRecord.decode(data)
-    assert caught.value.fault is fault
+    assert caught.value.fault == fault
 
 
 TEXTS = {
-    "another prefix": ("enode" + EXAMPLE["text"], RecordFault.TEXT),
-    "padding": (f"enr:{urlsafe_b64encode(signed(pairs())[:-1]).decode()}==", RecordFault.TEXT),
-    "the other base64 alphabet": (EXAMPLE["text"].replace("_", "/"), RecordFault.TEXT),
-    "a line break": (EXAMPLE["text"] + "\n", RecordFault.TEXT),
-    "a million characters": ("enr:" + "A" * 1_000_000, RecordFault.TOO_LONG),
+    "another prefix": ("enode" + EXAMPLE["text"], "text"),
+    "padding": (f"enr:{urlsafe_b64encode(signed(pairs())[:-1]).decode()}==", "text"),
+    "the other base64 alphabet": (EXAMPLE["text"].replace("_", "/"), "text"),
+    "a line break": (EXAMPLE["text"] + "\n", "text"),
+    "a million characters": ("enr:" + "A" * 1_000_000, "too long"),
 }
 
 
@@ -175,7 +175,7 @@ TEXTS = {
 def test_a_text_is_refused_that_has(text, fault):
     with pytest.raises(NodeRecordError) as caught:
         NodeRecord.parse(text)
-    assert caught.value.fault is fault
+    assert caught.value.fault == fault
 
 
 UNREADABLE = {

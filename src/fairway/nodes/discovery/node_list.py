@@ -18,7 +18,6 @@ from base64 import b32decode, b32encode, urlsafe_b64decode
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
 from fairway.errors import DecodeError, NetworkError
@@ -42,27 +41,13 @@ _MAX_DOMAIN: Final = 200
 """Longest domain of a list: a hash and a dot must fit before it."""
 
 
-class ListFault(Enum):
-    """How an entry of a node list is wrong."""
-
-    URL = "URL"
-    """Not enrtree://KEY@DOMAIN."""
-    ENTRY = "entry"
-    """The text is none of the kinds of entries that can stand there."""
-    HASH = "hash"
-    """The text does not have the hash that is its name."""
-    SIGNATURE = "signature"
-    """The key of the list did not sign this root."""
-    SEQUENCE = "sequence"
-    """The root is older than one that was seen before."""
-
-
 class NodeListError(DecodeError):
-    """An entry of a node list in DNS that is not valid; counters and tests use ``fault``."""
+    """An entry of a node list in DNS that is not valid."""
 
-    def __init__(self, fault: ListFault, detail: str) -> None:
-        super().__init__(f"a node list with a wrong {fault.value}: {detail}")
+    def __init__(self, fault: str, detail: str) -> None:
+        super().__init__(f"a node list with a wrong {fault}: {detail}")
         self.fault = fault
+        """What is wrong, in a word, for counters."""
 
 
 class NameServerError(NetworkError):
@@ -83,12 +68,12 @@ class NodeListUrl:
         """Read "enrtree://KEY@DOMAIN", or raise `NodeListError`."""
         match = _URL.fullmatch(text) if len(text) <= MAX_ENTRY_CHARACTERS else None
         if match is None or len(match[2]) > _MAX_DOMAIN:
-            raise NodeListError(ListFault.URL, f"{text[:100]!r}; one looks like enrtree://KEY@nodes.example.org")
+            raise NodeListError("URL", f"{text[:100]!r}; one looks like enrtree://KEY@nodes.example.org")
         key = b32decode(match[1].upper() + "===")
         try:
             point_of(key)
         except ValueError as error:
-            raise NodeListError(ListFault.URL, f"{text[:100]!r} has no public key: {error}") from error
+            raise NodeListError("URL", f"{text[:100]!r} has no public key: {error}") from error
         return cls(key, match[2].lower())
 
     def __str__(self) -> str:
@@ -121,20 +106,20 @@ def read_root(text: str, url: NodeListUrl) -> Root:
     """Return the root of the list at ``url``, or raise `NodeListError`."""
     match = _ROOT.fullmatch(text)
     if match is None:
-        raise NodeListError(ListFault.ENTRY, f"{text[:100]!r} is no root")
+        raise NodeListError("entry", f"{text[:100]!r} is no root")
     # The last of the 65 bytes helps to recover the key, which is known here.
     signature = urlsafe_b64decode(match[5] + "=")[:64]
     if not has_signed(point_of(url.public_key), signature, match[1].encode()):
-        raise NodeListError(ListFault.SIGNATURE, f"the key in {url} did not sign the root at {url.domain}")
+        raise NodeListError("signature", f"the key in {url} did not sign the root at {url.domain}")
     return Root(match[2], match[3], int(match[4]))
 
 
 def read_entry(text: str, name: str) -> Entry:
     """Return the entry under a hash, or raise `NodeListError`; for a wrong node record, `NodeRecordError`."""
     if len(text) > MAX_ENTRY_CHARACTERS:
-        raise NodeListError(ListFault.ENTRY, f"{len(text)} characters")
+        raise NodeListError("entry", f"{len(text)} characters")
     if not _HASH.fullmatch(name) or hash_of(text, len(name) * 5 // 8) != name:
-        raise NodeListError(ListFault.HASH, f"{text[:60]!r} stands under {name[:60]!r}")
+        raise NodeListError("hash", f"{text[:60]!r} stands under {name[:60]!r}")
     if text.startswith(_RECORD):
         return NodeRecord.parse(text)
     if text.startswith(_SCHEME):
@@ -143,7 +128,7 @@ def read_entry(text: str, name: str) -> Entry:
         hashes = tuple(part for part in text.removeprefix(_BRANCH).split(",") if part)
         if all(map(_HASH.fullmatch, hashes)):
             return Branch(hashes)
-    raise NodeListError(ListFault.ENTRY, f"{text[:100]!r} is no entry of a list")
+    raise NodeListError("entry", f"{text[:100]!r} is no entry of a list")
 
 
 def hash_of(text: str, size_bytes: int = 16) -> str:
@@ -203,13 +188,11 @@ class NodeListReader:
     async def _root(self, walk: _Walk, url: NodeListUrl) -> Root:
         texts = [text for text in await walk.texts(url.domain) if text.startswith(_ROOT_PREFIX)]
         if not texts:
-            raise NodeListError(ListFault.ENTRY, f"there is no root at {url.domain}")
+            raise NodeListError("entry", f"there is no root at {url.domain}")
         root = read_root(texts[0], url)
         seen = self.sequences.get(url.domain, 0)
         if root.sequence < seen:
-            raise NodeListError(
-                ListFault.SEQUENCE, f"version {root.sequence} at {url.domain}, after version {seen} was seen"
-            )
+            raise NodeListError("sequence", f"version {root.sequence} at {url.domain}, after version {seen} was seen")
         self.sequences[url.domain] = root.sequence
         return root
 
@@ -230,11 +213,11 @@ class NodeListReader:
             elif isinstance(entry, kind):
                 yield entry
             else:
-                self._count(NodeListError(ListFault.ENTRY, f"{type(entry).__name__} where {kind.__name__} belongs"))
+                self._count(NodeListError("entry", f"{type(entry).__name__} where {kind.__name__} belongs"))
 
     def _count(self, error: NameServerError | DecodeError) -> None:
         _LOG.debug("%s", error)
-        reason = error.fault.value if isinstance(error, NodeListError | NodeRecordError) else "name server"
+        reason = error.fault if isinstance(error, NodeListError | NodeRecordError) else "name server"
         self.faults[reason] += 1
 
 

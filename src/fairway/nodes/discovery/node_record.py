@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntFlag
+from enum import IntFlag
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import Final
@@ -41,31 +41,13 @@ _SCHEME: Final = b"v4"
 _MAX_SEQUENCE: Final = 2**64 - 1
 
 
-class RecordFault(Enum):
-    """How a node record is wrong."""
-
-    TEXT = "text"
-    """The text form is not "enr:" and base64 without padding."""
-    TOO_LONG = "too long"
-    """More than 300 bytes."""
-    ENCODING = "encoding"
-    """Not the RLP list of a signature, a sequence number, and pairs of keys and values."""
-    ORDER = "order"
-    """The keys are not sorted, or one comes twice."""
-    SCHEME = "scheme"
-    """The identity scheme is not "v4"."""
-    KEY = "key"
-    """No compressed secp256k1 public key."""
-    SIGNATURE = "signature"
-    """The key did not sign this content."""
-
-
 class NodeRecordError(DecodeError):
-    """A node record that is not valid; counters and tests use ``fault``."""
+    """A node record that is not valid."""
 
-    def __init__(self, fault: RecordFault, detail: str) -> None:
-        super().__init__(f"a node record with a wrong {fault.value}: {detail}")
+    def __init__(self, fault: str, detail: str) -> None:
+        super().__init__(f"a node record with a wrong {fault}: {detail}")
         self.fault = fault
+        """What is wrong, in a word, for counters."""
 
 
 class Capability(IntFlag):
@@ -94,34 +76,34 @@ class NodeRecord:
     def parse(cls, text: str) -> NodeRecord:
         """Read the text form "enr:...", or raise `NodeRecordError`."""
         if not text.startswith(_PREFIX):
-            raise NodeRecordError(RecordFault.TEXT, f"{text[:40]!r} does not begin with {_PREFIX!r}")
+            raise NodeRecordError("text", f"{text[:40]!r} does not begin with {_PREFIX!r}")
         if len(text) > 2 * MAX_RECORD_BYTES:
-            raise NodeRecordError(RecordFault.TOO_LONG, f"{len(text)} characters")
+            raise NodeRecordError("too long", f"{len(text)} characters")
         body = text.removeprefix(_PREFIX)
         try:
             data = urlsafe_b64decode(body + "=" * (-len(body) % 4))
         except ValueError as error:
-            raise NodeRecordError(RecordFault.TEXT, f"{text[:40]!r}: {error}") from error
+            raise NodeRecordError("text", f"{text[:40]!r}: {error}") from error
         if _base64(data) != body:
-            raise NodeRecordError(RecordFault.TEXT, f"{text[:40]!r} is not the base64 form without padding")
+            raise NodeRecordError("text", f"{text[:40]!r} is not the base64 form without padding")
         return cls.decode(data)
 
     @classmethod
     def decode(cls, data: bytes) -> NodeRecord:
         """Read the binary form and verify its signature, or raise `NodeRecordError`."""
         if len(data) > MAX_RECORD_BYTES:
-            raise NodeRecordError(RecordFault.TOO_LONG, f"{len(data)} bytes, at most {MAX_RECORD_BYTES} are allowed")
+            raise NodeRecordError("too long", f"{len(data)} bytes, at most {MAX_RECORD_BYTES} are allowed")
         items, sequence = _items(data)
         fields = _fields(items[2:])
         if fields.get(b"id") != _SCHEME:
-            raise NodeRecordError(RecordFault.SCHEME, f"{fields.get(b'id')!r}; only v4 is verified")
+            raise NodeRecordError("scheme", f"{fields.get(b'id')!r}; only v4 is verified")
         public_key, signature = fields.get(b"secp256k1"), items[0]
         try:
             point = point_of(public_key if isinstance(public_key, bytes) else b"")
         except ValueError as error:
-            raise NodeRecordError(RecordFault.KEY, str(error)) from error
+            raise NodeRecordError("key", str(error)) from error
         if not isinstance(signature, bytes) or not has_signed(point, signature, encode_rlp(items[1:])):
-            raise NodeRecordError(RecordFault.SIGNATURE, "the key in the record did not sign it")
+            raise NodeRecordError("signature", "the key in the record did not sign it")
         assert isinstance(public_key, bytes)
         return cls(data, sequence, MappingProxyType(fields), public_key)
 
@@ -236,9 +218,9 @@ def _items(data: bytes) -> tuple[tuple[RlpItem, ...], int]:
         items = decode_rlp(data)
         sequence = decode_rlp_number(items[1]) if isinstance(items, tuple) and items[1:] else None
     except DecodeError as error:
-        raise NodeRecordError(RecordFault.ENCODING, str(error)) from error
+        raise NodeRecordError("encoding", str(error)) from error
     if sequence is None or not isinstance(items, tuple) or len(items) % 2:
-        raise NodeRecordError(RecordFault.ENCODING, "no list of signature, sequence number, keys and values")
+        raise NodeRecordError("encoding", "no list of signature, sequence number, keys and values")
     return items, sequence
 
 
@@ -248,9 +230,9 @@ def _fields(items: tuple[RlpItem, ...]) -> dict[bytes, RlpItem]:
     before = None
     for key, value in zip(items[::2], items[1::2], strict=True):
         if not isinstance(key, bytes):
-            raise NodeRecordError(RecordFault.ENCODING, "a key is a list")
+            raise NodeRecordError("encoding", "a key is a list")
         if before is not None and key <= before:
-            raise NodeRecordError(RecordFault.ORDER, f"{key[:20]!r} after {before[:20]!r}")
+            raise NodeRecordError("order", f"{key[:20]!r} after {before[:20]!r}")
         fields[key] = value
         before = key
     return fields

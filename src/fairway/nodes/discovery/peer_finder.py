@@ -304,7 +304,7 @@ class PeerFinder:
             return False
         refusal = self._records.add(record)
         if refusal is not None:
-            self.faults[refusal.value] += 1
+            self.faults[refusal] += 1
             return False
         self._suggest(record.addresses, from_others=from_others)
         return True
