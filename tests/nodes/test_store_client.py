@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError, StoreRefusedError
+from fairway.errors import NodeUnavailableError, StoreQueryError, StoreRefusedError
 from fairway.nodes.node import StoreQuery
-from fairway.nodes.rest import RestStoreClient, store_client
+from fairway.nodes.rest import RestStoreClient, http_client
 from fairway.nodes.rest.store_messages import store_answer, store_request
 from fairway.wire.waku_message import WakuMessage, message_hash
 from patience import PATIENCE_S
@@ -159,11 +159,11 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(store, status):
 
 
 def test_a_page_that_is_too_long_is_asked_for_with_fewer_messages(store, monkeypatch):
-    monkeypatch.setattr(store_client, "MAX_RESPONSE_BYTES", 5_000)
+    monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 5_000)
     with serving(store) as address, RestStoreClient(address, pause=lambda _: None) as client:
         assert payloads(client.pages(StoreQuery())) == list(range(250))
-        monkeypatch.setattr(store_client, "MAX_RESPONSE_BYTES", 100)
-        with pytest.raises(StoreRefusedError, match="one message makes more than 100 bytes"):
+        monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 100)
+        with pytest.raises(StoreRefusedError, match=r"one message makes .* more than 100 bytes"):
             client.page(StoreQuery())
 
 
@@ -258,12 +258,6 @@ def test_address_credentials_and_peer_are_used_and_not_shown(store):
         "pageSize": "100",
     }
     assert base64.b64decode(store.headers[0]["Authorization"].removeprefix("Basic ")) == b"alice:s&cret"
-
-
-@pytest.mark.parametrize("address", ["", "127.0.0.1:8645", "ftp://host", "http://", "http://host:port"])
-def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(ConfigurationError, match=r"an example is http://127\.0\.0\.1:8645"):
-        RestStoreClient(address)
 
 
 def answer_with(*messages, **fields) -> bytes:

@@ -145,9 +145,12 @@ def test_a_store_is_read_with_the_token_in_a_file(rest, tmp_path):
 
     async def work():
         async with rest.serving(BOTH) as (_, server):
-            with RestStoreClient(f"{server.url}?tokenFile={file}") as client:
-                answer = await asyncio.to_thread(client.page, StoreQuery())
-            assert answer.entries == ()
+
+            def read():
+                with RestStoreClient(f"{server.url}?tokenFile={file}") as client:
+                    return client.page(StoreQuery())
+
+            assert (await asyncio.to_thread(read)).entries == ()
 
     rest.run(work())
 

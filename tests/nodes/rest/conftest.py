@@ -7,14 +7,13 @@ import json
 import socket
 import time
 from contextlib import asynccontextmanager
-from dataclasses import fields
 from pathlib import Path
 
 import h11
 import pytest
 
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.rest import AdvancedRestOptions, RestNode, RestNodeOptions
+from fairway.nodes.rest import RestNode, RestNodeOptions
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.rest import RestServer
@@ -23,6 +22,16 @@ from patience import PATIENCE_S, run, until
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "nwaku_rest"
 ANSWERS = json.loads((VECTORS / "answers.json").read_text(encoding="utf-8"))
+
+
+PACES = {
+    "health_interval_s": ("node.HEALTH_INTERVAL_S",),
+    "first_pause_s": ("node.FIRST_PAUSE_S", "feed.FIRST_PAUSE_S"),
+    "longest_pause_s": ("feed.LONGEST_PAUSE_S",),
+    "check_interval_s": ("feed.CHECK_INTERVAL_S",),
+    "busy_poll_interval_s": ("feed.BUSY_POLL_INTERVAL_S",),
+}
+"""The times of a client that tests shorten, and the constants with them."""
 
 
 class ScriptedServer:
@@ -97,6 +106,7 @@ class Rest:
     topic = "/fairway-test/1/room/proto"
     answers = ANSWERS
     scripted = ScriptedServer
+    patch: pytest.MonkeyPatch
 
     @staticmethod
     def answer(name):
@@ -135,10 +145,12 @@ class Rest:
 
     @staticmethod
     def options(**options):
-        """Return options of a client, of which some are advanced ones."""
-        advanced = {each.name for each in fields(AdvancedRestOptions)} & options.keys()
-        others = {name: value for name, value in options.items() if name not in advanced}
-        return RestNodeOptions(advanced=AdvancedRestOptions(**{name: options[name] for name in advanced}), **others)
+        """Return options of a client; the others of `PACES` hold for all clients of the test."""
+        for name in PACES.keys() & options.keys():
+            seconds = options.pop(name)
+            for constant in PACES[name]:
+                Rest.patch.setattr(f"fairway.nodes.rest.{constant}", seconds)
+        return RestNodeOptions(**options)
 
     @staticmethod
     async def received(subscription, count):
@@ -154,7 +166,8 @@ class Rest:
 
 
 @pytest.fixture
-def rest():
+def rest(monkeypatch):
+    Rest.patch = monkeypatch
     return Rest
 
 

@@ -13,7 +13,7 @@ from fairway.nodes.rest.address import RestAddress
 from fairway.nodes.rest.feed import CatchUp, TopicFeed
 from fairway.nodes.rest.http_client import HttpClient
 from fairway.nodes.rest.shapes import hex_of, store_shape
-from fairway.nodes.rest.store_reader import RestStoreReader
+from fairway.nodes.rest.store_client import RestStoreReader
 from fairway.protocol.recent_hashes import RecentHashes
 from patience import PATIENCE_S
 
@@ -78,7 +78,7 @@ def test_a_feed_that_is_woken_while_an_attempt_still_fails_tries_again_at_once(r
 
         options = rest.options(first_pause_s=3_600.0, longest_pause_s=3_600.0, receive=(ReceiveWay.EVENTS,))
         async with rest.scripted(script) as server:
-            http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S, max_connections=4)
+            http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S)
             feed = TopicFeed(
                 http,
                 (rest.shard, rest.topic),
@@ -174,17 +174,16 @@ def test_a_gap_of_days_is_read_in_ranges_of_at_most_a_day(rest):
 
     async def work():
         async with rest.scripted(script) as server:
-            http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S, max_connections=4)
+            http = HttpClient(RestAddress.parse(server.url), timeout_s=PATIENCE_S)
             heard = []
             catch_up = CatchUp(
                 RestStoreReader(http),
                 (rest.shard, rest.topic),
                 seen=RecentHashes(),
                 deliver=heard.append,
-                overlap_ns=0,
                 now_ns=lambda: now_ns,
             )
-            catch_up.reach_back(4 * day_ns)
+            catch_up.covered_ns = now_ns - 4 * day_ns
             assert await catch_up.run() == 7
             assert {one.message_hash for one in heard} == {one.message_hash for one in kept}
             assert ranges == [(now_ns - days * day_ns, now_ns - (days - 1) * day_ns) for days in (4, 3, 2)] + [

@@ -15,14 +15,16 @@ from patience import PATIENCE_S
 
 
 def client_of(url, **changes):
-    return HttpClient(RestAddress.parse(url), **{"timeout_s": PATIENCE_S, "max_connections": 2, **changes})
+    return HttpClient(RestAddress.parse(url), **{"timeout_s": PATIENCE_S, **changes})
 
 
 def echo(method, path, body):
     return 200, {"method": method, "path": path, "body": body.decode()}
 
 
-def test_requests_share_connections_and_carry_path_credentials_and_body(rest):
+def test_requests_share_connections_and_carry_path_credentials_and_body(rest, monkeypatch):
+    monkeypatch.setattr(http_client, "MAX_CONNECTIONS", 2)
+
     async def work():
         async with rest.scripted(echo) as server:
             client = client_of(server.url.replace("//", "//me:se%20cret@") + "/waku/")
@@ -138,7 +140,9 @@ def test_https_with_a_certificate_that_is_trusted_works(rest, tmp_path, monkeypa
     rest.run(work())
 
 
-def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_place(rest):
+def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_place(rest, monkeypatch):
+    monkeypatch.setattr(http_client, "MAX_CONNECTIONS", 1)
+
     async def work():
         async def deaf(reader, writer):
             writers.append(writer)
@@ -147,7 +151,7 @@ def test_a_request_that_the_server_does_not_read_ends_in_time_and_frees_its_plac
         writers, ended = [], asyncio.Event()
         server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        client = client_of(url, timeout_s=0.2, max_connections=1)
+        client = client_of(url, timeout_s=0.2)
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(2):
                 with pytest.raises(NodeUnavailableError, match=r"no answer within 0\.2 s"):

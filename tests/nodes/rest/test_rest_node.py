@@ -292,8 +292,7 @@ def test_an_address_that_is_none_is_refused(address):
         {"poll_interval_s": 1.5},
         {"poll_interval_s": 0},
         {"receive": ()},
-        {"check_interval_s": 0},
-        {"overlap_s": -1},
+        {"request_timeout_s": 0},
     ],
 )
 def test_options_that_cannot_work_are_refused(rest, wrong):

@@ -6,16 +6,13 @@ import asyncio
 import itertools
 import json
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from fairway.errors import StoreQueryError, StoreRefusedError
 from fairway.nodes.node import NodeHealth, StoreQuery
-from fairway.nodes.rest import ReceiveWay, http_client
+from fairway.nodes.rest import ReceiveWay
 from fairway.nodes.rest.node import status_of
-from fairway.nodes.rest.shapes import json_of, store_shape
 from fairway.nodes.rest.store_messages import store_answer, store_hashes
 from patience import PATIENCE_S
 
@@ -246,40 +243,6 @@ def test_pages_of_nwaku_are_read_and_its_refusals_are_errors(rest):
             said["store"] = rest.answer("store_refused")
             with pytest.raises(StoreQueryError, match="400: page size parsing error"):
                 await client.query(StoreQuery())
-
-    rest.run(work())
-
-
-def test_pages_that_are_too_long_are_asked_for_with_fewer_messages(rest, monkeypatch):
-    monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 8_000)
-    kept = [rest.message(number, payload=b"%04d" % number * 200, time_ns=1 + number) for number in range(30)]
-    entries: list[dict] = [{"messageHash": f"0x{one.message_hash.hex()}", "pubsubTopic": rest.shard} for one in kept]
-    for entry, one in zip(entries, kept, strict=True):
-        entry["message"] = json.loads(json_of(store_shape(one.message)))
-
-    def script(_, path, __):
-        if path == HEALTH:
-            return 200, rest.answers["health_ready"]
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
-        hashes = [entry["messageHash"] for entry in entries]
-        first = hashes.index(asked["cursor"]) + 1 if "cursor" in asked else 0
-        page: dict[str, Any] = {"requestId": "", "statusCode": 200, "statusDesc": "OK"}
-        page["messages"] = entries[first : first + int(asked["pageSize"])]
-        if page["messages"] and page["messages"][-1] is not entries[-1]:
-            page["paginationCursor"] = page["messages"][-1]["messageHash"]
-        return 200, page
-
-    async def work():
-        async with rest.scripted(script) as server, await rest.client(server.url) as client:
-            found, cursor = [], None
-            while not found or cursor is not None:
-                page = await client.query(StoreQuery(pubsub_topic=rest.shard), cursor)
-                found += [one.message_hash for one in page.messages]
-                cursor = page.cursor
-            assert found == [one.message_hash for one in kept]
-            monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 400)
-            with pytest.raises(StoreRefusedError, match=r"one message makes .* more than 400 bytes"):
-                await client.query(StoreQuery(pubsub_topic=rest.shard))
 
     rest.run(work())
 

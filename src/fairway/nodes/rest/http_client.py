@@ -25,6 +25,8 @@ from fairway.nodes.rest.address import RestAddress
 MAX_HEAD_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 33_554_432
 """A page of 100 messages of 150 KiB has 20 MB as JSON."""
+MAX_CONNECTIONS: Final = 8
+"""Connections for requests; each content topic received as a stream has one more."""
 _IDLE_S: Final = 15.0
 """A connection that was not used for longer is not used again: servers close theirs after a while."""
 _CHUNK_BYTES: Final = 262_144
@@ -135,14 +137,12 @@ class HttpStream:
 class HttpClient:
     """Requests to one address."""
 
-    def __init__(
-        self, address: RestAddress, *, timeout_s: float, max_connections: int, tls_ca_file: Path | None = None
-    ) -> None:
+    def __init__(self, address: RestAddress, *, timeout_s: float, tls_ca_file: Path | None = None) -> None:
         """``tls_ca_file`` names authorities to trust for https; raises `ConfigurationError` if it is wrong."""
         self.address: Final = address
         self.timeout_s: Final = timeout_s
         """Longest wait for an answer."""
-        self._slots: Final = asyncio.Semaphore(max_connections)
+        self._slots: Final = asyncio.Semaphore(MAX_CONNECTIONS)
         self._idle: list[_Connection] = []
         self._ssl: Final = client_context(tls_ca_file) if address.secure else None
         self._closed = False

@@ -23,17 +23,19 @@ from fairway.nodes.listeners import Criterion, NodeSubscriptions, criteria_of
 from fairway.nodes.node import NodeHealth, NodeStatus, RoutedMessage, SendResult, StorePage, StoreQuery
 from fairway.nodes.proving import prepare_soon, with_proof
 from fairway.nodes.rest.address import RestAddress
-from fairway.nodes.rest.feed import TopicFeed
+from fairway.nodes.rest.feed import FIRST_PAUSE_S, TopicFeed
 from fairway.nodes.rest.http_client import HttpClient, HttpReply
-from fairway.nodes.rest.options import MAX_CONNECTIONS, RestNodeOptions
+from fairway.nodes.rest.options import RestNodeOptions
 from fairway.nodes.rest.sender import Sender
-from fairway.nodes.rest.store_reader import RestStoreReader
+from fairway.nodes.rest.store_client import RestStoreReader
 from fairway.nodes.status_board import AWAY, WatchedNode
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.subscription import Subscription
 
+HEALTH_INTERVAL_S: Final = 5.0
+"""Interval between queries of the node's health."""
 _SENDING: Final = ("Relay", "Lightpush", "Lightpush Client")
 _STORING: Final = ("Store", "Store Client")
 _READY: Final = "ready"
@@ -81,7 +83,6 @@ class RestNode(WatchedNode):
         self._http: Final = HttpClient(
             address,
             timeout_s=options.request_timeout_s,
-            max_connections=MAX_CONNECTIONS,
             tls_ca_file=options.tls_ca_file,
         )
         self._sender: Final = Sender(self._http)
@@ -221,7 +222,7 @@ class RestNode(WatchedNode):
 
     async def _watch(self) -> None:
         """Query the node's health: at intervals, at once after a failure, at growing intervals while it is offline."""
-        pause_s = self._options.advanced.first_pause_s
+        pause_s = FIRST_PAUSE_S
         while True:
             self._look.clear()
             try:
@@ -231,13 +232,13 @@ class RestNode(WatchedNode):
                 self._reached, self._fault = None, str(error)
                 if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                     self._answered.set()  # with an answer that waiting does not change
-                wait_s, pause_s = pause_s, min(2 * pause_s, self._options.advanced.health_interval_s)
+                wait_s, pause_s = pause_s, min(2 * pause_s, HEALTH_INTERVAL_S)
             else:
                 self._answered.set()
                 if reply.status in _NO_ENTRY:
                     self._reached, self._fault = None, _refused(self.address.name, reply)
                     self._show()
-                    await self._pause(self._options.advanced.health_interval_s)
+                    await self._pause(HEALTH_INTERVAL_S)
                     continue
                 if self._reached is None:
                     self._has_store = True
@@ -245,7 +246,7 @@ class RestNode(WatchedNode):
                     for feed in self._feeds.values():
                         feed.wake()
                 self._reached = status_of(reply.status, reply.body)
-                wait_s, pause_s = self._options.advanced.health_interval_s, self._options.advanced.first_pause_s
+                wait_s, pause_s = HEALTH_INTERVAL_S, FIRST_PAUSE_S
             self._show()
             await self._pause(wait_s)
 

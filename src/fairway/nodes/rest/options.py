@@ -11,11 +11,9 @@ from fairway.errors import ConfigurationError
 from fairway.nodes.rest.address import checked_token
 from fairway.type_checks import check_fields
 
+LONGEST_POLL_INTERVAL_S: Final = 1.0
 NWAKU_CACHE_MESSAGES: Final = 50
 """Messages in nwaku's message cache, over all topics together: a poll that returns as many may have missed others."""
-LONGEST_POLL_INTERVAL_S: Final = 1.0
-MAX_CONNECTIONS: Final = 8
-"""Connections for requests; each content topic received as a stream has one more."""
 
 
 class ReceiveWay(Enum):
@@ -27,33 +25,6 @@ class ReceiveWay(Enum):
     """``/relay/v1``, by polling."""
     FILTER = "filter"
     """``/filter/v2``, by polling."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvancedRestOptions:
-    """Intervals that few programs change."""
-
-    busy_poll_interval_s: float = 0.1
-    """Pause after a poll that returned messages."""
-    check_interval_s: float = 5.0
-    """While polling, interval between store queries for messages that the polls missed, because other programs empty
-    the same cache."""
-    overlap_s: float = 30.0
-    """How long before a gap a store query begins: clocks differ, and messages take time."""
-    silence_s: float = 45.0
-    """An event stream without any bytes for this long counts as dead."""
-    health_interval_s: float = 5.0
-    """Interval between queries of the node's health."""
-    first_pause_s: float = 0.2
-    """Pause before the second attempt to reach the node; each further pause is twice as long."""
-    longest_pause_s: float = 10.0
-    """Longest pause between two attempts."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        times = (self.busy_poll_interval_s, self.check_interval_s, self.silence_s, self.health_interval_s)
-        if min(*times, self.first_pause_s, self.longest_pause_s) <= 0 or self.overlap_s < 0:
-            raise ConfigurationError("the times of a REST client must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +43,6 @@ class RestNodeOptions:
     """Interval between polls that return no messages; at most 1 s."""
     request_timeout_s: float = 10.0
     """Longest wait for a response. A send takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, whatever this is."""
-    advanced: AdvancedRestOptions = field(default_factory=AdvancedRestOptions)
-    """Intervals that few programs change."""
 
     def __post_init__(self) -> None:
         check_fields(self)

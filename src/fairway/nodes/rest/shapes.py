@@ -169,9 +169,16 @@ def message_of(shape: JsonMessage) -> WakuMessage:
     """
     if not shape.payload.strip():
         raise DecodeError("Field `payload` is missing or empty")
-    topic = shape.content_topic
-    if not isinstance(topic, str) or not topic.strip():
+    if not isinstance(shape.content_topic, str) or not shape.content_topic.strip():
         raise DecodeError("Field `contentTopic` is missing or empty")
+    return stored_message_of(shape)
+
+
+def stored_message_of(shape: JsonMessage) -> WakuMessage:
+    """Return the message of a struct, whose payload and content topic may be empty, as stores have it."""
+    topic = shape.content_topic
+    if not isinstance(topic, str):
+        raise DecodeError("Field `contentTopic` is missing")
     return WakuMessage(
         payload=bytes_of(shape.payload),
         content_topic=topic,

@@ -20,7 +20,7 @@ from fairway.errors import DecodeError, StoreQueryError, StoreRefusedError
 from fairway.json_reading import read_json
 from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.node import StoreQuery
-from fairway.nodes.rest.shapes import bytes_of
+from fairway.nodes.rest.shapes import JsonMessage, StoredEntry, stored_message_of
 from fairway.wire.store import is_refusal
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES, WakuMessage
 
@@ -54,22 +54,6 @@ class StoreAnswer:
     """Entries that cannot be decoded, as JSON."""
 
 
-class _Message(msgspec.Struct, rename="camel"):
-    payload: str
-    content_topic: str
-    version: int = 0
-    timestamp: int = 0
-    ephemeral: bool = False
-    meta: str = ""
-    proof: str = ""
-
-
-class _Entry(msgspec.Struct, rename="camel"):
-    message_hash: str
-    message: _Message
-    pubsub_topic: str
-
-
 class _Time(msgspec.Struct):
     timestamp: int
 
@@ -93,7 +77,7 @@ class _Page(msgspec.Struct):
     messages: list[msgspec.Raw] | None = None
 
 
-_ENTRY: Final = msgspec.json.Decoder(_Entry)
+_ENTRY: Final = msgspec.json.Decoder(StoredEntry)
 
 
 def store_request(
@@ -209,22 +193,13 @@ def _asked_for(entry: StoreEntry, query: StoreQuery) -> bool:
     )
 
 
-def _entry(entry: _Entry) -> StoreEntry:
-    message = entry.message
-    if not -_INT64 <= message.timestamp < _INT64 or message.version < 0:
-        raise ValueError(message.timestamp)
+def _entry(entry: StoredEntry) -> StoreEntry:
+    if not isinstance(entry.message, JsonMessage) or not isinstance(entry.pubsub_topic, str):
+        raise DecodeError("an entry without a message or a pubsub topic")
     return StoreEntry(
         message_hash=_hash(entry.message_hash),
         pubsub_topic=entry.pubsub_topic,
-        message=WakuMessage(
-            payload=bytes_of(message.payload),
-            content_topic=message.content_topic,
-            version=message.version,
-            timestamp_ns=message.timestamp,
-            meta=bytes_of(message.meta) or None,
-            rate_limit_proof=bytes_of(message.proof) or None,
-            ephemeral=message.ephemeral,
-        ),
+        message=stored_message_of(entry.message),
     )
 
 
