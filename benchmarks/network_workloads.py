@@ -24,7 +24,7 @@ from benchmarks.child_process import Child, Process, at_most, child
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
+from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.until_stopped import stop_event
 from fairway.options import ReliableChannelOptions
@@ -32,8 +32,7 @@ from fairway.wire.waku_message import WakuMessage
 
 _SHARD = "/waku/2/rs/16/0"
 _TOPIC = "/fairway-bench/1/room/proto"
-_LONG_S = 1e6
-_OPTIONS = LightOptions(peers_to_use=1, advanced=AdvancedLightOptions(confirm_after_s=_LONG_S))
+_OPTIONS = LightOptions(peers_to_use=1)
 _PATIENCE_S = 300
 _SLOWEST_PER_S = 50
 """A workload that does less in a second has a fault, and is given up."""

@@ -7,9 +7,10 @@ import contextlib
 import gc
 import tracemalloc
 
+import pytest
+
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.ping import Pinger
 from fairway.wire.varint import encode_uvarint
 from muxers import MUXERS
@@ -36,9 +37,8 @@ async def asks(host, node, size):
 @contextlib.asynccontextmanager
 async def node_with_peers(count, limit, muxer):
     async with contextlib.AsyncExitStack() as exits:
-        node = await exits.enter_async_context(
-            await Host.start(listen=LISTEN, limits=HostLimits(max_buffered_bytes=limit))
-        )
+        exits.enter_context(pytest.MonkeyPatch.context()).setattr("fairway.libp2p.limits.MAX_BUFFERED_BYTES", limit)
+        node = await exits.enter_async_context(await Host.start(listen=LISTEN))
         node.handle("/answer/1", answer)
         node.handle("/neglect/1", neglect)
         peers = [await exits.enter_async_context(await Host.start(muxers=[muxer])) for _ in range(count)]

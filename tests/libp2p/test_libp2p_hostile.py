@@ -17,10 +17,9 @@ import pytest
 from fairway.libp2p.errors import DialError
 from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.limits import MAX_PENDING_HANDSHAKES_PER_IP
 from fairway.libp2p.link import Link, Upgrader, negotiate
 from fairway.libp2p.multistream import MultistreamDialer, encode_message
-from fairway.libp2p.mux.muxer import MuxerLimits
 from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake
 from fairway.libp2p.noise.pattern import Role, generate_noise_key
 from fairway.libp2p.transports.tcp import dial_tcp
@@ -41,11 +40,12 @@ async def echo(stream):
 
 
 @contextlib.asynccontextmanager
-async def node(**limits):
-    limits = {"handshake_timeout_s": 5.0, "negotiation_timeout_s": PATIENCE_S, **limits}
-    async with await Host.start(listen=[TCP, WS], limits=HostLimits(**limits)) as host:
-        host.handle("/echo/1", echo)
-        yield host
+async def node(*, handshake_timeout_s=5.0):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fairway.libp2p.host.HANDSHAKE_TIMEOUT_S", handshake_timeout_s)
+        async with await Host.start(listen=[TCP, WS]) as host:
+            host.handle("/echo/1", echo)
+            yield host
 
 
 async def serves(host, muxer=YAMUX):
@@ -89,7 +89,7 @@ async def send_garbage(address, data):
 async def hostile_link(address, muxer):
     """Be a peer with a proper identity up to the muxer; what follows is up to the test."""
     credentials = NoiseCredentials.make(IdentityKey.generate())
-    upgrader = Upgrader(credentials=credentials, muxers=[muxer], limits=MuxerLimits())
+    upgrader = Upgrader(credentials=credentials, muxers=[muxer])
     link = Link(await dial_tcp(address))
     await upgrader.upgrade(link, Role.INITIATOR)
     return link
@@ -286,9 +286,11 @@ def test_a_peer_that_leaves_in_the_middle_of_anything_leaves_nothing(run, muxer)
 
 
 @MUXERS
-def test_a_peer_that_never_closes_its_streams_holds_a_bounded_number(run, muxer):
+def test_a_peer_that_never_closes_its_streams_holds_a_bounded_number(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.1)
+
     async def scenario():
-        async with node(close_linger_s=0.1, muxer=MuxerLimits(max_inbound_streams=64)) as host:
+        async with node() as host:
 
             async def answer_and_close(stream):
                 await stream.write_frame(b"done")
@@ -351,7 +353,6 @@ def test_thousands_of_silent_sockets_keep_nobody_out(run):
 
     async def scenario():
         async with node(handshake_timeout_s=60.0) as host:
-            limits = host.limits
             sockets = []
             try:
                 for count in range(SILENT_SOCKETS):
@@ -362,9 +363,9 @@ def test_thousands_of_silent_sockets_keep_nobody_out(run):
                     sockets.append(one)
                     if count % 50 == 0:
                         await asyncio.sleep(0)
-                        assert host.statistics().pending_handshakes <= limits.max_pending_handshakes_per_ip
+                        assert host.statistics().pending_handshakes <= MAX_PENDING_HANDSHAKES_PER_IP
                 await until(lambda: host.statistics().refused_connections >= SILENT_SOCKETS - 200)
-                assert host.statistics().pending_handshakes <= limits.max_pending_handshakes_per_ip
+                assert host.statistics().pending_handshakes <= MAX_PENDING_HANDSHAKES_PER_IP
                 # One who is at the door already gives way, so an honest peer gets in from the very same address.
                 await serves(host)
             finally:

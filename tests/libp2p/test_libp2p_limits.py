@@ -13,7 +13,6 @@ from fairway.libp2p.host import Host
 from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.limits import ConnectionAdmission, HostLimits
 from fairway.libp2p.multiaddr import Multiaddr
-from fairway.libp2p.mux.muxer import MuxerLimits
 from fairway.libp2p.transports.tcp import dial_tcp
 from muxers import MUXERS
 from patience import until
@@ -29,8 +28,8 @@ async def hold(stream):
 class Door:
     """An admission with a crowd, and who of it was turned away."""
 
-    def __init__(self, **limits):
-        self.admission = ConnectionAdmission(HostLimits(**limits))
+    def __init__(self):
+        self.admission = ConnectionAdmission(HostLimits())
         self.away = []
 
     def begin_handshake(self, ip, name):
@@ -39,14 +38,14 @@ class Door:
 
 @pytest.mark.parametrize("value", [0, -1])
 def test_a_limit_that_allows_nothing_is_refused_where_it_is_written(value):
-    with pytest.raises(ConfigurationError, match=f"max_connections is {value}"):
+    with pytest.raises(ConfigurationError, match=f"max_connections must be at least 1, not {value}"):
         HostLimits(max_connections=value)
-    with pytest.raises(ConfigurationError, match="send_frame_bytes"):
-        MuxerLimits(send_frame_bytes=value)
 
 
-def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full():
-    door = Door(max_pending_handshakes=5, max_pending_handshakes_per_ip=4)
+def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_full(monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.limits.MAX_PENDING_HANDSHAKES", 5)
+    monkeypatch.setattr("fairway.libp2p.limits.MAX_PENDING_HANDSHAKES_PER_IP", 4)
+    door = Door()
     door.begin_handshake("192.0.2.9", "honest, and the oldest of all")
     for number in range(4):
         door.begin_handshake("192.0.2.1", number)
@@ -56,14 +55,13 @@ def test_the_address_with_the_largest_crowd_gives_way_when_the_whole_door_is_ful
 
 def test_a_peer_has_no_more_connections_than_it_may(run):
     async def scenario():
-        limits = HostLimits(max_connections_per_peer=2)
         key = IdentityKey.generate()
-        async with await Host.start(listen=LISTEN, limits=limits) as server, contextlib.AsyncExitStack() as stack:
-            for _ in range(4):
+        async with await Host.start(listen=LISTEN) as server, contextlib.AsyncExitStack() as stack:
+            for _ in range(6):
                 twin = await stack.enter_async_context(await Host.start(key=key))
                 await twin.connect(server.addresses[0])
             await until(lambda: server.statistics().refused_connections == 2)
-            assert server.statistics().connections == 2
+            assert server.statistics().connections == 4
             assert server.statistics().peers == 1
 
     run(scenario())
@@ -89,13 +87,15 @@ def test_a_peer_that_opens_too_many_streams_of_a_protocol_has_those_reset(run, m
 
 
 @MUXERS
-def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxer):
+def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.connection.NEGOTIATION_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("fairway.libp2p.mux.muxer.MAX_INBOUND_STREAMS", 100)
+    monkeypatch.setattr("fairway.libp2p.mux.muxer.MAX_OUTBOUND_STREAMS", 10_000)
+
     async def scenario():
-        limits = HostLimits(negotiation_timeout_s=0.5, muxer=MuxerLimits(max_inbound_streams=100))
-        generous = HostLimits(muxer=MuxerLimits(max_outbound_streams=10_000))
         async with (
-            await Host.start(listen=LISTEN, limits=limits) as server,
-            await Host.start(muxers=[muxer], limits=generous) as hostile,
+            await Host.start(listen=LISTEN) as server,
+            await Host.start(muxers=[muxer]) as hostile,
             await Host.start(muxers=[muxer]) as honest,
         ):
             server.handle("/hold/1", hold)
@@ -104,7 +104,7 @@ def test_two_thousand_silent_streams_are_bounded_and_others_are_served(run, muxe
             for _ in range(2000):
                 core.open_stream()
             connection.flush()
-            await until(lambda: server.connections()[0].muxer_statistics().refused_streams >= 1900)
+            await until(lambda: core.outbound_streams <= 100)
             assert server.statistics().inbound_streams <= 100
             await honest.connect(server.addresses[0])
             await served(honest, server)
@@ -122,16 +122,18 @@ async def served(honest, server):
 
 
 @MUXERS
-def test_a_stream_beyond_the_limit_waits_until_another_one_ends_and_only_so_long(run, muxer):
+def test_a_stream_beyond_the_limit_waits_until_another_one_ends_and_only_so_long(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.connection.MAX_OUTBOUND_STREAMS", 2)
+    monkeypatch.setattr("fairway.libp2p.mux.muxer.MAX_OUTBOUND_STREAMS", 2)
+
     async def scenario():
-        limits = HostLimits(muxer=MuxerLimits(max_outbound_streams=2))
-        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer], limits=limits) as client:
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer]) as client:
             server.handle("/hold/1", hold)
             connection = await client.connect(server.addresses[0])
             await until(lambda: client.protocols_of(server.peer_id))
             await until(lambda: client.statistics().outbound_streams == 0)
             held = [await connection.open_stream(["/hold/1"]) for _ in range(2)]
-            with pytest.raises(LimitError, match=r"max_outbound_streams \(2\) .* within 0\.05 s"):
+            with pytest.raises(LimitError, match=r"2 streams .* within 0\.05 s"):
                 await connection.open_stream(["/hold/1"], timeout_s=0.05)
             waiting = [asyncio.create_task(connection.open_stream(["/hold/1"], timeout_s=60)) for _ in range(2)]
             await asyncio.sleep(0)
@@ -144,10 +146,11 @@ def test_a_stream_beyond_the_limit_waits_until_another_one_ends_and_only_so_long
 
 
 @MUXERS
-def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_libp2p(run, muxer):
+def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_libp2p(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.mux.muxer.MAX_INBOUND_STREAMS", 200)
+
     async def scenario():
-        limits = HostLimits(muxer=MuxerLimits(max_inbound_streams=200))
-        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start(muxers=[muxer]) as client:
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer]) as client:
 
             async def echo(stream):
                 await stream.write(await stream.read_exactly(1))
@@ -162,13 +165,13 @@ def test_three_hundred_streams_at_once_reach_a_peer_that_accepts_as_many_as_nim_
 
             answers = await asyncio.gather(*(asked(number) for number in range(300)))
             assert answers == [bytes([number % 256]) for number in range(300)]
-            assert server.connections()[0].muxer_statistics().refused_streams == 0
 
     run(scenario())
 
 
-def test_addresses_of_one_network_of_ipv6_are_one_place():
-    door = Door(max_pending_handshakes_per_ip=2)
+def test_addresses_of_one_network_of_ipv6_are_one_place(monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.limits.MAX_PENDING_HANDSHAKES_PER_IP", 2)
+    door = Door()
     for number in range(3):
         door.begin_handshake(f"2001:db8:0:1::{number}", number)
     door.begin_handshake("2001:db8:0:2::1", "another network")
@@ -178,65 +181,31 @@ def test_addresses_of_one_network_of_ipv6_are_one_place():
 
 def test_a_crowd_that_took_every_place_keeps_a_host_from_dialling_nobody(run):
     async def scenario():
-        limits = HostLimits(max_connections=3, max_accepted_connections=2)
+        limits = HostLimits(max_connections=8)
         async with contextlib.AsyncExitStack() as stack:
             server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
             known = await stack.enter_async_context(await Host.start(listen=LISTEN))
-            crowd = [await stack.enter_async_context(await Host.start()) for _ in range(3)]
+            crowd = [await stack.enter_async_context(await Host.start()) for _ in range(8)]
             for one in crowd:
                 with contextlib.suppress(DialError):
                     await one.connect(server.addresses[0])
             await until(lambda: server.statistics().refused_connections == 1)
-            assert server.statistics().connections == 2
+            assert server.statistics().connections == 7
             await server.connect(known.addresses[0])
-            assert server.statistics().connections == 3
+            assert server.statistics().connections == 8
             await crowd[0].close()
-            await until(lambda: server.statistics().connections == 2)
-            await crowd[2].connect(server.addresses[0])
-            await until(lambda: server.statistics().connections == 3)
+            await until(lambda: server.statistics().connections == 7)
+            await crowd[7].connect(server.addresses[0])
+            await until(lambda: server.statistics().connections == 8)
 
     run(scenario())
 
 
-@MUXERS
-def test_what_all_connections_hold_unread_is_bounded(run, muxer):
+def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.connection.KEEPALIVE_INTERVAL_S", 0.1)
+
     async def scenario():
-        gate = asyncio.Event()
-
-        async def neglect(stream):
-            await gate.wait()
-
-        limits = HostLimits(max_buffered_bytes=1_000_000)
-        async with contextlib.AsyncExitStack() as stack:
-            server = await stack.enter_async_context(await Host.start(listen=LISTEN, limits=limits))
-            server.handle("/neglect/1", neglect)
-            writers = []
-            for _ in range(10):
-                client = await stack.enter_async_context(await Host.start(muxers=[muxer]))
-                connection = await client.connect(server.addresses[0])
-                stream = await connection.open_stream(["/neglect/1"])
-                writers.append(asyncio.create_task(stream.write(bytes(250_000))))
-            results = await asyncio.gather(*writers, return_exceptions=True)
-            assert all(result is None or isinstance(result, StreamResetError) for result in results)
-            most = 0
-
-            def overflowed():
-                nonlocal most
-                most = max(most, server.statistics().buffered_bytes)
-                return sum(one.muxer_statistics().overflowed_streams for one in server.connections())
-
-            await until(lambda: overflowed() >= 6)
-            assert 0 < most <= 1_000_000
-            gate.set()
-            await until(lambda: server.statistics().buffered_bytes == 0)
-
-    run(scenario())
-
-
-def test_a_peer_that_vanished_without_a_word_is_found_by_ping(run):
-    async def scenario():
-        limits = HostLimits(keepalive_interval_s=0.1)
-        async with await Host.start(listen=LISTEN, limits=limits) as server, await Host.start() as client:
+        async with await Host.start(listen=LISTEN) as server, await Host.start() as client:
             connection = await client.connect(server.addresses[0])
             await until(lambda: server.statistics().connections == 1)
             for _ in range(3):
@@ -268,18 +237,17 @@ def frozen(connection):
 
 
 @MUXERS
-def test_a_peer_that_takes_nothing_is_disconnected(run, muxer):
+def test_a_peer_that_takes_nothing_is_disconnected(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.connection.KEEPALIVE_INTERVAL_S", 0.1)
+    monkeypatch.setattr("fairway.libp2p.connection.WRITE_STALL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("fairway.libp2p.mux.muxer.INITIAL_SEND_WINDOW_BYTES", 1 << 26)
+
     async def scenario():
         async def pour(stream):
             while True:
                 await stream.write(bytes(100_000))
 
-        limits = HostLimits(keepalive_interval_s=0.1, write_stall_timeout_s=0.2)
-        wide = HostLimits(muxer=MuxerLimits(receive_window_bytes=1 << 26, stream_buffer_bytes=1 << 26))
-        async with (
-            await Host.start(listen=LISTEN, limits=limits) as server,
-            await Host.start(muxers=[muxer], limits=wide) as client,
-        ):
+        async with await Host.start(listen=LISTEN) as server, await Host.start(muxers=[muxer]) as client:
             server.handle("/pour/1", pour)
             connection = await client.connect(server.addresses[0])
             await connection.open_stream(["/pour/1"])

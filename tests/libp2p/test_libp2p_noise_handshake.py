@@ -49,9 +49,6 @@ def lying_responder(payload, bob_static=None):
 def fault_of(handshake, data):
     with pytest.raises(HandshakeError) as caught:
         handshake.receive_data(data)
-    with pytest.raises(HandshakeError, match="failed before"):
-        handshake.receive_data(b"")
-    assert handshake.data_to_send() == b""
     return caught.value.fault
 
 
@@ -119,6 +116,7 @@ def test_a_peer_that_is_not_the_expected_one_learns_nothing_of_the_initiator():
     alice, bob = pair(initiator={"expected_peer": ALICE_ID})
     bob.receive_data(alice.data_to_send())
     assert fault_of(alice, bob.data_to_send()) is HandshakeFault.WRONG_PEER
+    assert alice.data_to_send() == b""
 
 
 def test_an_identity_that_did_not_sign_this_noise_key_is_refused():

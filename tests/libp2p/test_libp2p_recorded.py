@@ -14,7 +14,7 @@ from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.identify import IDENTIFY_PROTOCOL, decode_identify
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener, Negotiated
 from fairway.libp2p.mux.mplex import Mplex
-from fairway.libp2p.mux.muxer import DataReceived, MuxerLimits, RemoteWriteClosed, StreamOpened, StreamWasReset
+from fairway.libp2p.mux.muxer import DataReceived, RemoteWriteClosed, StreamOpened, StreamWasReset
 from fairway.libp2p.mux.yamux import Yamux
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.ping import PING_PROTOCOL
@@ -39,8 +39,8 @@ class Replay:
         }
         # By who is heard: a core in the place of the other.
         self.cores = {
-            "dialer": core(initiator=False, limits=MuxerLimits()),
-            "listener": core(initiator=True, limits=MuxerLimits()),
+            "dialer": core(initiator=False),
+            "listener": core(initiator=True),
         }
         self.names = {"dialer": {}, "listener": {}}
         self.opened_by = []

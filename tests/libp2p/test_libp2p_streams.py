@@ -8,8 +8,6 @@ import pytest
 
 from fairway.libp2p.errors import FrameError, StreamClosedError, StreamResetError
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import HostLimits
-from fairway.libp2p.mux.muxer import MuxerLimits
 from muxers import MUXERS
 from patience import until
 
@@ -20,14 +18,13 @@ KIB = 1024
 class Pair:
     """Two connected hosts; the server's streams of /test/1 come out of ``accepted``."""
 
-    def __init__(self, muxer, limits=None):
+    def __init__(self, muxer):
         self.muxer = muxer
-        self.limits = limits or HostLimits()
         self.accepted = asyncio.Queue()
         self.finished = asyncio.Event()
 
     async def __aenter__(self):
-        self.server = await Host.start(listen=["/ip4/127.0.0.1/tcp/0"], limits=self.limits)
+        self.server = await Host.start(listen=["/ip4/127.0.0.1/tcp/0"])
         self.client = await Host.start(muxers=[self.muxer])
         self.server.handle("/test/1", self.hand_over)
         self.connection = await self.client.connect(self.server.addresses[0])
@@ -119,9 +116,11 @@ def test_leaving_a_stream_by_an_error_resets_it(run, muxer):
 
 
 @MUXERS
-def test_a_stream_that_the_peer_never_closes_is_reset_after_a_while(run, muxer):
+def test_a_stream_that_the_peer_never_closes_is_reset_after_a_while(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.05)
+
     async def scenario():
-        async with Pair(muxer, HostLimits(close_linger_s=0.05)) as pair:
+        async with Pair(muxer) as pair:
             mine, theirs = await pair.open()
             await theirs.close()
             assert await mine.read() == b""
@@ -208,10 +207,11 @@ def test_a_frame_that_is_cut_off_is_a_frame_error(run, muxer, cut):
 
 
 @MUXERS
-def test_a_slow_reader_stops_the_writer_and_memory_stays_bounded(run, muxer):
+def test_a_slow_reader_stops_the_writer_and_memory_stays_bounded(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.mux.mplex.STREAM_BUFFER_BYTES", 256 * KIB)
+
     async def scenario():
-        limits = HostLimits(muxer=MuxerLimits(stream_buffer_bytes=256 * KIB))
-        async with Pair(muxer, limits) as pair:
+        async with Pair(muxer) as pair:
             mine, theirs = await pair.open()
             written = 0
 
@@ -254,10 +254,12 @@ def test_on_yamux_a_slow_reader_holds_up_no_other_stream(run):
     run(scenario())
 
 
-def test_on_mplex_a_slow_reader_holds_up_others_for_a_bounded_time_and_is_then_reset(run):
+def test_on_mplex_a_slow_reader_holds_up_others_for_a_bounded_time_and_is_then_reset(run, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.connection.SLOW_READER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("fairway.libp2p.mux.mplex.STREAM_BUFFER_BYTES", 64 * KIB)
+
     async def scenario():
-        limits = HostLimits(slow_reader_timeout_s=0.1, muxer=MuxerLimits(stream_buffer_bytes=64 * KIB))
-        async with Pair(MPLEX, limits) as pair:
+        async with Pair(MPLEX) as pair:
             slow, unread = await pair.open()
             quick, theirs = await pair.open()
             writer = asyncio.create_task(slow.write(bytes(50_000_000)))
@@ -289,10 +291,11 @@ def test_a_writer_that_waits_learns_that_the_connection_ended(run, muxer):
 
 
 @MUXERS
-def test_closing_does_not_wait_for_ever_for_a_writer_that_is_held_up(run, muxer):
+def test_closing_does_not_wait_for_ever_for_a_writer_that_is_held_up(run, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.1)
+
     async def scenario():
-        limits = HostLimits(close_linger_s=0.1)
-        async with Pair(muxer, limits) as pair:
+        async with Pair(muxer) as pair:
             _, theirs = await pair.open()
             writer = asyncio.create_task(theirs.write(bytes(30_000_000)))
             await until(lambda: pair.client.statistics().buffered_bytes > 200_000)

@@ -185,14 +185,12 @@ def test_bytes_that_are_no_handshake_end_their_own_connection(run, authority, is
     run(scenario())
 
 
-def test_handshakes_that_never_begin_are_bounded_as_others_are(run, authority, issued):
+def test_handshakes_that_never_begin_are_bounded_as_others_are(run, authority, issued, monkeypatch):
     """TLS comes after the host has counted a connection, so that silent ones cannot block it."""
+    monkeypatch.setattr("fairway.libp2p.limits.MAX_PENDING_HANDSHAKES_PER_IP", 4)
 
     async def scenario():
-        from fairway.libp2p.limits import HostLimits
-
-        limits = HostLimits(max_pending_handshakes_per_ip=4)
-        async with await host(issued, limits=limits) as server:
+        async with await host(issued) as server:
             silent = [await asyncio.open_connection("127.0.0.1", server.listening[0].port) for _ in range(20)]
             await until(lambda: server.statistics().refused_connections >= 16)
             assert server.statistics().pending_handshakes <= 4

@@ -18,7 +18,6 @@ from urllib.parse import quote
 import pytest
 
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import HostLimits
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
@@ -113,8 +112,6 @@ class Crowd:
 
     shard = SHARD
     topic = TOPIC
-    patience_s = 600.0
-    """A peer that reads nothing keeps its streams all the same, also when this machine is slow."""
 
     @staticmethod
     @asynccontextmanager
@@ -128,8 +125,7 @@ class Crowd:
     async def client(cls, node, muxer="/yamux/1.0.0", **handlers):
         """A peer that is connected; ``handlers`` are coroutine functions by the names below."""
         named = {"pushes": FILTER_PUSH_PROTOCOL, "relay": RELAY_PROTOCOL}
-        limits = HostLimits(slow_reader_timeout_s=cls.patience_s, write_stall_timeout_s=cls.patience_s)
-        async with await Host.start(muxers=[muxer], limits=limits) as host:
+        async with await Host.start(muxers=[muxer]) as host:
             for name, handler in handlers.items():
                 host.handle(named[name], handler)
             await host.connect(node.addresses[0])
@@ -181,5 +177,8 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd():
+def crowd(monkeypatch):
+    # A peer that reads nothing keeps its streams all the same, also when this machine is slow.
+    monkeypatch.setattr("fairway.libp2p.connection.SLOW_READER_TIMEOUT_S", 600.0)
+    monkeypatch.setattr("fairway.libp2p.connection.WRITE_STALL_TIMEOUT_S", 600.0)
     return Crowd

@@ -18,12 +18,11 @@ import pytest
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.libp2p.gossipsub.codec import subscription_frame
-from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.limits import MAX_PENDING_HANDSHAKES_PER_IP
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.filter_pusher import MAX_WAITING_BYTES
 from fairway.service.node import parts_of
-from fairway.service.options import AdvancedServiceOptions
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_message_push,
@@ -57,15 +56,14 @@ def open_files_allowed():
 
 
 @pytest.mark.full
-def test_silent_sockets_do_not_block_others(crowd):
+def test_silent_sockets_do_not_block_others(crowd, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.host.HANDSHAKE_TIMEOUT_S", 60.0)
     # The node lets go of most of its ends at once, the peers of none of theirs.
     if open_files_allowed() < SILENT + 2_000:
         pytest.skip(f"this system allows too few open files for {SILENT} sockets")
 
     async def work():
-        async with crowd.service(
-            advanced=AdvancedServiceOptions(host_limits=HostLimits(handshake_timeout_s=60.0))
-        ) as node:
+        async with crowd.service() as node:
             sockets = []
             try:
                 for count in range(SILENT):
@@ -78,7 +76,7 @@ def test_silent_sockets_do_not_block_others(crowd):
                         await asyncio.sleep(0)
                 await crowd.until(lambda: parts_of(node).host.statistics().refused_connections >= SILENT * 0.8)
                 statistics = parts_of(node).host.statistics()
-                assert statistics.pending_handshakes <= parts_of(node).host.limits.max_pending_handshakes_per_ip
+                assert statistics.pending_handshakes <= MAX_PENDING_HANDSHAKES_PER_IP
                 await crowd.serves(node)
             finally:
                 for one in sockets:
@@ -161,10 +159,7 @@ def vars_of(statistics):
 def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_briefly(crowd, muxer):
     async def work():
         async with (
-            crowd.service(
-                archive=None,
-                advanced=AdvancedServiceOptions(host_limits=HostLimits(write_stall_timeout_s=crowd.patience_s)),
-            ) as node,
+            crowd.service(archive=None) as node,
             crowd.client(node, muxer, relay=read_nothing) as slow,
             crowd.client(node) as honest,
         ):
@@ -182,10 +177,12 @@ def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_
 
 
 @MUXERS
-def test_a_peer_that_never_closes_its_streams_has_them_closed(crowd, muxer):
+def test_a_peer_that_never_closes_its_streams_has_them_closed(crowd, muxer, monkeypatch):
+    monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.2)
+
     async def work():
         async with (
-            crowd.service(advanced=AdvancedServiceOptions(host_limits=HostLimits(close_linger_s=0.2))) as node,
+            crowd.service() as node,
             crowd.client(node, muxer) as bad,
         ):
             (connection,) = bad.connections()

@@ -23,7 +23,6 @@ from fairway.libp2p.keys import IdentityKey
 from fairway.libp2p.link import Link, Upgrader, negotiate
 from fairway.libp2p.multistream import MultistreamDialer
 from fairway.libp2p.multistream import encode_message as encode_line
-from fairway.libp2p.mux.muxer import MuxerLimits
 from fairway.libp2p.noise.handshake import NoiseCredentials
 from fairway.libp2p.noise.pattern import Role
 from fairway.libp2p.peer_id import PeerId
@@ -143,7 +142,7 @@ async def serves(node):
 
 async def secured(node, muxer):
     """Be a peer with a proper identity up to the muxer; what follows is up to the test."""
-    upgrader = Upgrader(credentials=NoiseCredentials.make(IdentityKey.generate()), muxers=[muxer], limits=MuxerLimits())
+    upgrader = Upgrader(credentials=NoiseCredentials.make(IdentityKey.generate()), muxers=[muxer])
     link = Link(await dial_tcp(node.addresses[0]))
     await upgrader.upgrade(link, Role.INITIATOR)
     return link

@@ -15,10 +15,8 @@ from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.libp2p.gossipsub.codec import subscription_frame
 from fairway.libp2p.host import Host
-from fairway.libp2p.limits import HostLimits
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.service.node import parts_of
-from fairway.service.options import AdvancedServiceOptions
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_filter_subscribe_response,
@@ -82,8 +80,9 @@ def test_peers_that_query_pages_and_read_none_take_bounded_memory(crowd):
 
 
 @MUXERS
-def test_unfinished_messages_take_bounded_memory(crowd, muxer):
+def test_unfinished_messages_take_bounded_memory(crowd, muxer, monkeypatch):
     limit = 16 * MIB
+    monkeypatch.setattr("fairway.libp2p.limits.MAX_BUFFERED_BYTES", limit)
 
     async def begin(connection):
         with contextlib.suppress(Libp2pError):  # of streams that gave way
@@ -91,11 +90,7 @@ def test_unfinished_messages_take_bounded_memory(crowd, muxer):
             await stream.write(encode_uvarint(300_000) + bytes(250_000))
 
     async def work():
-        limits = HostLimits(max_buffered_bytes=limit)
-        async with (
-            crowd.service(advanced=AdvancedServiceOptions(host_limits=limits)) as node,
-            contextlib.AsyncExitStack() as exits,
-        ):
+        async with crowd.service() as node, contextlib.AsyncExitStack() as exits:
             most = 0
             for begun in range(0, BEGUN, 50):
                 host = await exits.enter_async_context(crowd.client(node, muxer))

@@ -10,7 +10,7 @@ import pytest
 import fairway
 from fairway.errors import ConfigurationError, NodeUnavailableError, StoreQueryError
 from fairway.libp2p.keys import IdentityKey
-from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
+from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode, parts_of
@@ -20,7 +20,13 @@ from patience import PATIENCE_S, run, until
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
-FAST = LightOptions(request_timeout_s=60.0, advanced=AdvancedLightOptions(ping_interval_s=0.2, confirm_after_s=0.1))
+FAST = LightOptions(request_timeout_s=60.0)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.2)
+    monkeypatch.setattr("fairway.nodes.light.sent_confirmation.CONFIRM_AFTER_S", 0.1)
 
 
 def options(*peers, **changes):

@@ -26,7 +26,6 @@ from fairway.service.options import (
     DEFAULT_SHARD_COUNT,
     AdvancedServiceOptions,
     ServiceOptions,
-    limits_of_service,
 )
 from fairway.service.rest.options import RestOptions
 from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
@@ -321,7 +320,9 @@ def command(
         retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
         request_rate=request_rate(requests_per_second),
         advanced=AdvancedServiceOptions(
-            host_limits=limits_of_service(max_connections, max_connections_per_ip), loss=loss, seed=seed
+            host_limits=HostLimits(max_connections=max_connections, max_connections_per_ip=max_connections_per_ip),
+            loss=loss,
+            seed=seed,
         ),
     )
     rest = RestOptions(

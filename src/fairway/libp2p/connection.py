@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from enum import Enum
 from typing import Any, Final
 
 from fairway.libp2p.errors import (
@@ -25,13 +24,13 @@ from fairway.libp2p.errors import (
     StreamResetError,
 )
 from fairway.libp2p.handlers import Handlers
-from fairway.libp2p.limits import ByteBudget, HostLimits
+from fairway.libp2p.limits import ByteBudget
 from fairway.libp2p.link import Upgraded, negotiate
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener
 from fairway.libp2p.mux.muxer import (
+    MAX_OUTBOUND_STREAMS,
     DataReceived,
-    MuxerStatistics,
     MuxEvent,
     RemoteWriteClosed,
     StreamOpened,
@@ -43,6 +42,14 @@ from fairway.owned_tasks import OwnedTasks
 
 _log: Final = logging.getLogger(__name__)
 
+NEGOTIATION_TIMEOUT_S: Final = 10.0
+"""Time for the peer to negotiate the protocol of a stream that it opened."""
+SLOW_READER_TIMEOUT_S: Final = 10.0
+"""Time for which a full mplex stream may stop the reading of its connection; after it the stream is reset."""
+KEEPALIVE_INTERVAL_S: Final = 30.0
+"""A peer that sends nothing for this time gets a ping (yamux); after as long again the connection ends."""
+WRITE_STALL_TIMEOUT_S: Final = 30.0
+"""A connection ends if the transport takes none of the waiting bytes for this time."""
 _HANDLER_GRACE_S: Final = 1.0
 _STREAMS_PER_TURN: Final = 32
 """Streams that a peer may open before other tasks run: one read may open, and reset, many thousands."""
@@ -52,13 +59,6 @@ _NORMAL: Final = 0
 _PROTOCOL_ERROR: Final = 1
 
 
-class Direction(Enum):
-    """Which side opened a connection."""
-
-    INBOUND = "inbound"
-    OUTBOUND = "outbound"
-
-
 class Connection:
     """A connection of a `Host`, which makes and runs it."""
 
@@ -66,20 +66,19 @@ class Connection:
         self,
         upgraded: Upgraded,
         *,
-        direction: Direction,
+        dialled: bool,
         remote_address: Multiaddr,
         handlers: Handlers,
-        limits: HostLimits,
         budget: ByteBudget,
     ) -> None:
         self.peer_id = upgraded.peer_id
         """The peer's id, which the handshake has proven."""
-        self.direction = direction
+        self.dialled = dialled
+        """Whether this node opened the connection."""
         self.remote_address = remote_address
         """The address that was dialled, or from which the peer connected."""
         self.muxer = upgraded.muxer.protocol
         """The name of the negotiated muxer."""
-        self.limits = limits
         self.mux = upgraded.muxer
         """The streams of the connection as a state machine."""
         self.stalled_since: float | None = None
@@ -113,17 +112,12 @@ class Connection:
         """The IP address and port from which the peer's packets come, also if a DNS name was dialled."""
         return self.link.transport.remote_address
 
-    @property
-    def dialled(self) -> bool:
-        """Whether this node opened the connection."""
-        return self.direction is Direction.OUTBOUND
-
     # ---- what a host does
 
     async def run(self) -> None:
         """Read until the connection ends, then end everything that belongs to it. Raises nothing but cancellation."""
         self._runner = asyncio.current_task()
-        self._timer = self._loop.call_later(self.limits.keepalive_interval_s, self._tick)
+        self._timer = self._loop.call_later(KEEPALIVE_INTERVAL_S, self._tick)
         try:
             await self._read_on()
         except Libp2pError as error:
@@ -160,8 +154,8 @@ class Connection:
         except TimeoutError as error:
             if stream is None:
                 raise LimitError(
-                    f"max_outbound_streams ({self.limits.muxer.max_outbound_streams}) streams to {self.peer_id} are "
-                    f"open, and none ended within {timeout_s:g} s: close some first"
+                    f"{MAX_OUTBOUND_STREAMS} streams to {self.peer_id} are open, and none ended within "
+                    f"{timeout_s:g} s: close some first"
                 ) from error
             raise NegotiationError(
                 f"{self.peer_id} did not agree on {', '.join(protocols)} within {timeout_s:g} s"
@@ -200,10 +194,6 @@ class Connection:
     def sent_bytes(self) -> int:
         """Encrypted bytes to the network."""
         return self.link.sent_bytes
-
-    def muxer_statistics(self) -> MuxerStatistics:
-        """Return counts of the streams."""
-        return self.mux.statistics()
 
     # ---- what a stream does
 
@@ -265,7 +255,7 @@ class Connection:
         """Reset the stream that holds the most bytes, because all connections together hold too many."""
         stream_id, stream = max(self._streams.items(), key=lambda one: one[1].held_bytes, default=(0, None))
         if stream is not None and stream.held_bytes:
-            self.mux.shed(stream_id)
+            self.mux.reset(stream_id)
             self.schedule_flush()
             self.forget(stream_id)
             stream.fail(StreamResetError("all peers together sent more than this host may hold, and this stream most"))
@@ -338,10 +328,10 @@ class Connection:
             self._budget.hold(self, self.mux.buffered_bytes + self._unfinished_bytes)
 
     async def _wait_for_reader(self, stream_id: int) -> None:
-        """Read nothing from the network until a full stream was read; reset it after `slow_reader_timeout_s`."""
+        """Read nothing from the network until a full stream was read; reset it after `SLOW_READER_TIMEOUT_S`."""
         self._relieved.clear()
         try:
-            async with asyncio.timeout(self.limits.slow_reader_timeout_s):
+            async with asyncio.timeout(SLOW_READER_TIMEOUT_S):
                 while self.mux.overfull() == stream_id and not self.link.transport.is_closed:
                     await self._relieved.wait()
                     self._relieved.clear()
@@ -349,7 +339,7 @@ class Connection:
             self.mux.reset(stream_id)
             self.schedule_flush()
             if (stream := self._streams.pop(stream_id, None)) is not None:
-                reason = f"the stream was not read for {self.limits.slow_reader_timeout_s:g} s, and blocked others"
+                reason = f"the stream was not read for {SLOW_READER_TIMEOUT_S:g} s, and blocked others"
                 stream.fail(StreamResetError(reason))
             self._recount()
 
@@ -366,7 +356,7 @@ class Connection:
 
     async def _serve(self, stream: Stream) -> None:
         try:
-            async with asyncio.timeout(self.limits.negotiation_timeout_s):
+            async with asyncio.timeout(NEGOTIATION_TIMEOUT_S):
                 listener = MultistreamListener(self._handlers.serves)
                 stream.protocol = await negotiate(stream, listener)
             with self._handlers.serving(stream.protocol, self.peer_id) as handler:
@@ -413,11 +403,11 @@ class Connection:
 
     def _tick(self) -> None:
         """End the connection if the peer reads nothing or does not answer a ping; called every interval."""
-        self._timer = self._loop.call_later(self.limits.keepalive_interval_s, self._tick)
+        self._timer = self._loop.call_later(KEEPALIVE_INTERVAL_S, self._tick)
         stalled = self.stalled_since
         silent = self.link.received_bytes == self._seen_bytes
         self._seen_bytes = self.link.received_bytes
-        if stalled is not None and self._loop.time() - stalled > self.limits.write_stall_timeout_s:
+        if stalled is not None and self._loop.time() - stalled > WRITE_STALL_TIMEOUT_S:
             _log.debug("%s takes nothing: disconnected", self.peer_id)
             self.link.transport.abort()
         elif not silent:
@@ -431,7 +421,7 @@ class Connection:
             self.schedule_flush()
 
     def __repr__(self) -> str:
-        return f"<Connection {self.direction.value} with {self.peer_id} at {self.remote_address} over {self.muxer}>"
+        return f"<Connection with {self.peer_id} at {self.remote_address} over {self.muxer}>"
 
 
 def _reset_reason(by_peer: bool) -> str:

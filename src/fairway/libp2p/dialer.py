@@ -1,22 +1,17 @@
-"""`Dialer`: connects to addresses, with one attempt per address at a time.
-
-All callers that want an address share the attempt; it is cancelled when all of them have been cancelled or timed out.
-"""
+"""`Dialer`: connects a host to addresses over TCP, WebSocket and TLS, and secures the connections."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLContext
 from typing import Final
 
-from fairway.errors import copy_of
 from fairway.libp2p.connection import Connection
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
-from fairway.libp2p.limits import HostLimits
+from fairway.libp2p.limits import HANDSHAKE_TIMEOUT_S
 from fairway.libp2p.link import Link, Upgraded, Upgrader
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.noise.pattern import Role
@@ -33,13 +28,6 @@ Run = Callable[[Upgraded, Multiaddr, "asyncio.Future[Connection]"], Awaitable[No
 """Runs a new connection until it ends, and resolves the future once the connection can be used."""
 
 
-@dataclass(slots=True)
-class _Attempt:
-    ready: asyncio.Future[Connection]
-    task: asyncio.Task[None]
-    waiting: int = 0
-
-
 class Dialer:
     """The attempts of one host to connect."""
 
@@ -47,7 +35,6 @@ class Dialer:
         self,
         *,
         upgrader: Upgrader,
-        limits: HostLimits,
         run: Run,
         tasks: OwnedTasks,
         tls_ca_file: Path | None = None,
@@ -57,10 +44,8 @@ class Dialer:
         Raises `ConfigurationError` if that file is wrong.
         """
         self._upgrader = upgrader
-        self._limits = limits
         self._run = run
         self._tasks = tasks
-        self._attempts: dict[Multiaddr, _Attempt] = {}
         self.attempts = 0
         """Attempts since the start."""
         self.failures = 0
@@ -69,46 +54,36 @@ class Dialer:
         self._trust: SSLContext | None = None if tls_ca_file is None else client_context(tls_ca_file)
 
     async def connect(self, address: Multiaddr, timeout_s: float) -> Connection:
-        """Return a new connection, or the one of an attempt at the same address that is under way.
+        """Return a new connection.
 
         Raises:
             DialError: no connection came about in time; the cause is chained.
             AddressError: the address cannot be dialled.
 
         """
-        attempt = self._attempts.get(address)
-        if attempt is None:
-            ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-            attempt = _Attempt(ready, self._tasks.spawn(self._attempt(address, ready), f"dial {address}"))
-            self._attempts[address] = attempt
-        attempt.waiting += 1
+        ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        attempt = self._tasks.spawn(self._attempt(address, ready), f"dial {address}")
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.wait([attempt.ready])
+                await asyncio.wait([ready])
         except TimeoutError as error:
             raise DialError(f"cannot connect to {address}: it took longer than {timeout_s:g} s") from error
         finally:
-            attempt.waiting -= 1
-            if not attempt.waiting and not attempt.ready.done():
-                self._tasks.cancel(attempt.task)
-        failure = attempt.ready.exception()
-        if failure is not None:
-            raise copy_of(failure)
-        return attempt.ready.result()
+            if not ready.done():
+                self._tasks.cancel(attempt)
+        return ready.result()
 
     async def _attempt(self, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
         self.attempts += 1
         try:
             upgraded = await self._reach(address)
             try:
-                self._attempts.pop(address, None)
                 await self._run(upgraded, address.without_peer_id(), ready)
             finally:
                 upgraded.link.transport.abort()
         except Libp2pError as error:
             _fail(ready, error)
         finally:
-            self._attempts.pop(address, None)
             _fail(ready, ConnectionClosedError("this host is closed: start another one"))
             self.failures += ready.exception() is not None
 
@@ -117,7 +92,7 @@ class Dialer:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 transport = await self._transport_to(address)
                 try:
-                    async with asyncio.timeout(self._limits.handshake_timeout_s):
+                    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                         return await self._upgrader.upgrade(Link(transport), Role.INITIATOR, address.peer_id)
                 except BaseException:
                     transport.abort()

@@ -45,11 +45,6 @@ class Handlers:
         """The served protocols, in alphabetical order."""
         return tuple(sorted(self._served))
 
-    def handler_of(self, protocol: str) -> StreamHandler | None:
-        """Return the handler of a protocol, or None if it is not served."""
-        served = self._served.get(protocol)
-        return None if served is None else served.handler
-
     def serves(self, protocol: str) -> bool:
         """Whether a protocol is served."""
         return protocol in self._served

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fairway.libp2p.connection import Connection, Direction
+from fairway.libp2p.connection import Connection
 from fairway.libp2p.dialer import Dialer
 from fairway.libp2p.errors import AddressError, ConnectionClosedError, DialError, Libp2pError
 from fairway.libp2p.handlers import Handlers, StreamHandler
 from fairway.libp2p.identify import IDENTIFY_PROTOCOL, IDENTIFY_PUSH_PROTOCOL, IdentifyService
 from fairway.libp2p.keys import IdentityKey
-from fairway.libp2p.limits import ByteBudget, ConnectionAdmission, HostLimits, Ticket
+from fairway.libp2p.limits import HANDSHAKE_TIMEOUT_S, ByteBudget, ConnectionAdmission, HostLimits, Ticket
 from fairway.libp2p.link import Link, Upgraded, Upgrader
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.mux.mplex import Mplex
@@ -95,26 +95,19 @@ class Host:
     ) -> None:
         self.key = key
         self.peer_id = PeerId.from_public_key(key.public_key)
-        self.limits = limits
         self.listening: tuple[Multiaddr, ...] = ()
         """The addresses that the host listens on, with ports and peer id."""
         self.addresses: tuple[Multiaddr, ...] = ()
         """The addresses at which others reach the host, with its peer id: what it announces."""
-        self._budget = ByteBudget(limits.max_buffered_bytes)
+        self._budget = ByteBudget()
         self._admission = ConnectionAdmission(limits)
         self._handlers = Handlers()
         self._book = PeerBook()
         self._identify = IdentifyService(key=key, agent=agent, handlers=self._handlers, book=self._book)
         credentials = NoiseCredentials.make(key)
-        self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers), limits=limits.muxer)
+        self._upgrader = Upgrader(credentials=credentials, muxers=tuple(muxers))
         self._tasks = OwnedTasks()
-        self._dialer = Dialer(
-            upgrader=self._upgrader,
-            limits=limits,
-            run=self._run_outbound,
-            tasks=self._tasks,
-            tls_ca_file=tls_ca_file,
-        )
+        self._dialer = Dialer(upgrader=self._upgrader, run=self._run, tasks=self._tasks, tls_ca_file=tls_ca_file)
         self._origins = origins
         self._certificate = certificate
         self._servers: list[asyncio.Server] = []
@@ -143,7 +136,7 @@ class Host:
             key: its identity; a new Ed25519 key by default.
             listen: addresses such as ``/ip4/127.0.0.1/tcp/0`` and ``/ip4/127.0.0.1/tcp/0/ws``.
             agent: its agent version for identify.
-            limits: its limits for peers.
+            limits: how many connections it has.
             muxers: the muxers that it offers and accepts, preferred first.
             web_origins: origins of web pages that may connect, such as ``https://example.org``, or ``*`` for all. Pages
                 of this machine may always connect, and so may programs, which send no origin.
@@ -193,10 +186,6 @@ class Host:
         self._handlers.add(protocol, handler, max_streams_per_peer)
         if is_new:
             self._identify.push_soon()
-
-    def handler_of(self, protocol: str) -> StreamHandler | None:
-        """Return the handler of a protocol, or None if the host does not serve it."""
-        return self._handlers.handler_of(protocol)
 
     async def connect(self, address: Multiaddr | str, *, timeout_s: float = 10.0) -> Connection:
         """Return a connection with the peer at an address: an open one, or a new one.
@@ -256,7 +245,7 @@ class Host:
     def statistics(self) -> HostStatistics:
         """Return the present counts and sizes."""
         connections = self._book.connections()
-        muxers = [connection.muxer_statistics() for connection in connections]
+        muxers = [connection.mux for connection in connections]
         return HostStatistics(
             connections=len(connections),
             peers=len({connection.peer_id for connection in connections}),
@@ -322,7 +311,7 @@ class Host:
     async def _serve_accepted(self, raw: TcpTransport, kind: str, ticket: Ticket) -> None:
         try:
             try:
-                async with asyncio.timeout(self.limits.handshake_timeout_s):
+                async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                     link = Link(await self._transport_of(raw, kind))
                     upgraded = await self._upgrader.upgrade(link, Role.RESPONDER)
             except (Libp2pError, OSError) as error:
@@ -331,7 +320,7 @@ class Host:
                 _log.debug("no handshake with %s: %s", raw.remote_address, error or "it took too long")
                 return
             self._admission.handshake_over(ticket)
-            await self._run(upgraded, Direction.INBOUND, link.transport.remote_address)
+            await self._run(upgraded, link.transport.remote_address)
         finally:
             raw.abort()
             self._admission.gone(ticket)
@@ -346,27 +335,19 @@ class Host:
 
     # ---- running connections
 
-    async def _run_outbound(self, upgraded: Upgraded, address: Multiaddr, ready: asyncio.Future[Connection]) -> None:
-        await self._run(upgraded, Direction.OUTBOUND, address, ready)
-
     async def _run(
-        self,
-        upgraded: Upgraded,
-        direction: Direction,
-        address: Multiaddr,
-        ready: asyncio.Future[Connection] | None = None,
+        self, upgraded: Upgraded, address: Multiaddr, ready: asyncio.Future[Connection] | None = None
     ) -> None:
-        """Run a connection until it ends; resolve ``ready`` once it can be used."""
+        """Run a connection until it ends; for one that this host dials, resolve ``ready`` once it can be used."""
         if upgraded.peer_id == self.peer_id:
             raise DialError(f"{address} is this node itself: give the address of another one")
-        accepted = direction is Direction.INBOUND
+        accepted = ready is None
         self._admission.enter(upgraded.peer_id, accepted=accepted)
         connection = Connection(
             upgraded,
-            direction=direction,
+            dialled=not accepted,
             remote_address=address,
             handlers=self._handlers,
-            limits=self.limits,
             budget=self._budget,
         )
         self._book.add(connection)

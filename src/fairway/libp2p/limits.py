@@ -1,21 +1,33 @@
-"""`HostLimits`: the bounds of a host; `ConnectionAdmission` and `ByteBudget` apply them to connections and bytes.
+"""`HostLimits`: how many connections a host has; `ConnectionAdmission` and `ByteBudget` bound connections and bytes.
 
-Each resource that a peer can use has a bound here: connections, handshakes, streams, bytes and time. Invariant: a peer
-that reaches a bound loses a stream or connection of its own, not one of another peer.
+Streams are bounded in `fairway.libp2p.mux.muxer`, times in `connection` and `stream`. Invariant: a peer that reaches a
+bound loses a stream or connection of its own, not one of another peer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final, Protocol, TypeVar
 
+from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import LimitError
-from fairway.libp2p.mux.muxer import MuxerLimits, require_positive
 from fairway.libp2p.peer_id import PeerId
 from fairway.type_checks import check_fields
+
+MAX_BUFFERED_BYTES: Final = 268_435_456
+"""Received bytes of all connections that are unread or belong to incomplete messages. Beyond it the connection that
+holds the most resets its fullest stream."""
+MAX_CONNECTIONS_PER_PEER: Final = 4
+"""Connections with one peer id; two peers that dial each other at the same time may have two."""
+MAX_PENDING_HANDSHAKES: Final = 128
+"""Accepted connections in the handshake; one more ends the oldest of the IP address that has the most."""
+MAX_PENDING_HANDSHAKES_PER_IP: Final = 64
+"""Accepted connections of one IP address in the handshake; one more ends its oldest."""
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""Time from the first byte of a connection until its muxer is negotiated, in either direction."""
 
 
 class Holder(Protocol):
@@ -28,10 +40,9 @@ class Holder(Protocol):
 class ByteBudget:
     """The bytes that all connections of a host hold together."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self) -> None:
         self.used_bytes = 0
         """Bytes that all holders have."""
-        self._limit_bytes: Final = limit_bytes
         self._held: dict[Holder, int] = {}
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
@@ -47,56 +58,35 @@ class ByteBudget:
 
     def enforce(self) -> None:
         """While the limit is exceeded, free bytes of the holder with the most; stop if it frees none."""
-        while self.used_bytes > self._limit_bytes:
+        while self.used_bytes > MAX_BUFFERED_BYTES:
             before = self.used_bytes
             max(self._held, key=self._held.__getitem__).free_bytes()
             if self.used_bytes >= before:
                 return
 
 
-_MIB: Final = 1_048_576
-
 _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """The bounds of a host; times are in seconds."""
+    """How many connections a host has."""
 
     max_connections: int = 512
-    """Connections in both directions."""
-    max_accepted_connections: int = 448
-    """Connections that peers opened; the rest of ``max_connections`` is left for connections that this host opens."""
-    max_connections_per_peer: int = 4
-    """Connections with one peer id; two peers that dial each other at the same time may have two."""
+    """Connections in both directions. An eighth is kept for connections that this host opens."""
     max_connections_per_ip: int = 256
     """Accepted connections from one IP address, or one /64 network of IPv6, including those in the handshake."""
-    max_pending_handshakes: int = 128
-    """Accepted connections in the handshake; one more ends the oldest of the IP address that has the most."""
-    max_pending_handshakes_per_ip: int = 64
-    """Accepted connections of one IP address in the handshake; one more ends its oldest."""
-    handshake_timeout_s: float = 10.0
-    """Time from the first byte of a connection until its muxer is negotiated, in either direction."""
-    negotiation_timeout_s: float = 10.0
-    """Time for the peer to negotiate the protocol of a stream that it opened."""
-    close_linger_s: float = 10.0
-    """Time for the peer to close its half of a stream that this host closed; after it the stream is reset."""
-    slow_reader_timeout_s: float = 10.0
-    """Time for which a full mplex stream may stop the reading of its connection; after it the stream is reset."""
-    keepalive_interval_s: float = 30.0
-    """A peer that sends nothing for so long gets a ping (yamux); after as long again the connection ends."""
-    write_stall_timeout_s: float = 30.0
-    """A connection ends if the transport takes none of the waiting bytes for so long."""
-    max_buffered_bytes: int = 256 * _MIB
-    """Received bytes of all connections that are unread or belong to incomplete messages. Beyond it the connection that
-    holds the most resets its fullest stream."""
-    muxer: MuxerLimits = field(default_factory=MuxerLimits)
-    """The bounds of each connection's muxer."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        """Raise `ConfigurationError` for a limit that is not above 0."""
-        require_positive(self)
+        for name in ("max_connections", "max_connections_per_ip"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def max_accepted_connections(self) -> int:
+        """Connections that peers may open."""
+        return self.max_connections - self.max_connections // 8
 
 
 @dataclass(slots=True, eq=False)
@@ -144,15 +134,14 @@ class ConnectionAdmission:
             LimitError: there are too many connections; the caller closes this one.
 
         """
-        limits = self._limits
         ip = _place_of(ip)
         from_there = self._pending_by_ip.get(ip, {})
-        if len(from_there) >= limits.max_pending_handshakes_per_ip:
+        if len(from_there) >= MAX_PENDING_HANDSHAKES_PER_IP:
             self._make_room(from_there)
-        elif self.pending >= limits.max_pending_handshakes:
+        elif self.pending >= MAX_PENDING_HANDSHAKES:
             self._make_room(max(self._pending_by_ip.values(), key=len))
         self._check_total(accepted=True)
-        self._check(self._accepted_by_ip[ip], limits.max_connections_per_ip, "max_connections_per_ip")
+        self._check(self._accepted_by_ip[ip], self._limits.max_connections_per_ip, "max_connections_per_ip")
         ticket = Ticket(ip, end)
         self._pending[ticket] = None
         self._pending_by_ip.setdefault(ip, {})[ticket] = None
@@ -184,7 +173,7 @@ class ConnectionAdmission:
 
         """
         self._check_total(accepted=accepted)
-        self._check(self._by_peer[peer_id], self._limits.max_connections_per_peer, "max_connections_per_peer")
+        self._check(self._by_peer[peer_id], MAX_CONNECTIONS_PER_PEER, "the limit for a peer")
         self._connections += 1
         self._accepted += accepted
         self._by_peer[peer_id] += 1

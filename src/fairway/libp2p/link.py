@@ -16,7 +16,7 @@ from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import ConnectionClosedError, NegotiationError
 from fairway.libp2p.multistream import MultistreamDialer, MultistreamListener
 from fairway.libp2p.mux.mplex import Mplex
-from fairway.libp2p.mux.muxer import Muxer, MuxerLimits
+from fairway.libp2p.mux.muxer import Muxer
 from fairway.libp2p.mux.yamux import Yamux
 from fairway.libp2p.noise.handshake import NOISE_PROTOCOL, NoiseCredentials, NoiseHandshake, Secured
 from fairway.libp2p.noise.pattern import Role, generate_noise_key
@@ -129,8 +129,6 @@ class Upgrader:
     """The host's identity key, and the Noise key that it signed."""
     muxers: Sequence[str]
     """The muxers that the host offers and accepts, preferred first."""
-    limits: MuxerLimits
-    """The bounds of each muxer."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for unknown muxers, or none."""
@@ -150,7 +148,7 @@ class Upgrader:
         await negotiate(link, self._negotiation(role, (NOISE_PROTOCOL,)))
         secured = await self._handshake(link, role, expected_peer)
         chosen = await negotiate(link, self._negotiation(role, self.muxers))
-        muxer = MUXERS[chosen](initiator=role is Role.INITIATOR, limits=self.limits)
+        muxer = MUXERS[chosen](initiator=role is Role.INITIATOR)
         return Upgraded(peer_id=secured.peer_id, link=link, muxer=muxer)
 
     async def _handshake(self, link: Link, role: Role, expected_peer: PeerId | None) -> Secured:

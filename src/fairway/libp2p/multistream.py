@@ -4,8 +4,8 @@ No I/O: pass received bytes to ``receive_data``, and send the bytes that ``data_
 when ``receive_data`` returns `Negotiated`; its ``leftover`` has the bytes that arrived behind the negotiation.
 
 The dialer sends the header and its first protocol in one write, and the listener answers both in one: an agreement on
-the first protocol takes one round trip. Invariants: a message has at most 1,024 bytes, a negotiation has a bounded
-number of proposals, and a failed negotiation stays failed.
+the first protocol takes one round trip. Invariants: a message has at most 1,024 bytes, and a negotiation has a bounded
+number of proposals.
 """
 
 from __future__ import annotations
@@ -52,14 +52,12 @@ _HEADER: Final = encode_message(MULTISTREAM_PROTOCOL)
 class _Negotiation(ABC):
     """The common part of both sides: reads messages from the received bytes, and keeps the result."""
 
-    __slots__ = ("_buffer", "_fault", "_greeted", "_out", "_over")
+    __slots__ = ("_buffer", "_greeted", "_out")
 
     def __init__(self) -> None:
         self._buffer = b""
         self._out: list[bytes] = []
         self._greeted = False
-        self._fault: str | None = None
-        self._over = False
 
     def data_to_send(self) -> bytes:
         """Return the bytes to send now, perhaps none; they must also be sent after an agreement."""
@@ -71,12 +69,8 @@ class _Negotiation(ABC):
         """Process received bytes; return the agreement once there is one, else None.
 
         Raises `NegotiationError` if the peer does not use multistream-select, declines all protocols or exceeds a
-        bound; also for data after the agreement, which belongs to the negotiated protocol.
+        bound. After an error or the agreement the negotiation has ended.
         """
-        if self._over:
-            raise NegotiationError("this negotiation is over; what follows belongs to the protocol agreed on")
-        if self._fault is not None:
-            raise NegotiationError(self._fault)
         self._buffer += data
         offset = 0
         agreed: str | None = None
@@ -84,16 +78,10 @@ class _Negotiation(ABC):
             while agreed is None and (found := self._next_message(offset)) is not None:
                 text, offset = found
                 agreed = self._receive(text)
-        except (NegotiationError, FrameError) as error:
-            self._fault = str(error)
-            self._buffer = b""
-            raise NegotiationError(self._fault) from error
+        except FrameError as error:
+            raise NegotiationError(str(error)) from error
         self._buffer = self._buffer[offset:]
-        if agreed is None:
-            return None
-        leftover, self._buffer = self._buffer, b""
-        self._over = True
-        return Negotiated(agreed, leftover)
+        return None if agreed is None else Negotiated(agreed, self._buffer)
 
     def _next_message(self, offset: int) -> tuple[str, int] | None:
         prefix = decode_uvarint(self._buffer, offset, max_value=MAX_MESSAGE_BYTES)

@@ -14,12 +14,13 @@ from typing import Final, Protocol, Self
 from fairway.errors import copy_of
 from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError, StreamClosedError, StreamError, StreamResetError
-from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.libp2p.mux.muxer import Muxer
 from fairway.libp2p.peer_id import PeerId
 from fairway.wire.varint import encode_uvarint
 
+CLOSE_LINGER_S: Final = 10.0
+"""Time for the peer to close its half of a stream that this host closed; after it the stream is reset."""
 _COMPACT_AT_BYTES: Final = 65_536
 
 
@@ -85,8 +86,6 @@ class StreamOwner(Protocol):
     """The connection that a stream belongs to."""
 
     peer_id: PeerId
-    muxer: str
-    limits: HostLimits
     mux: Muxer
 
     @property
@@ -108,9 +107,6 @@ class StreamOwner(Protocol):
 
     def wake_writers(self) -> None:
         """Wake all writers: a stream has ended."""
-
-    async def close(self) -> None:
-        """End the connection and all its streams."""
 
     def forget(self, stream_id: int) -> None:
         """Remove a stream that has ended in both directions."""
@@ -266,7 +262,7 @@ class Stream:
     async def close(self) -> None:
         """End the writing and reading of this side.
 
-        If a writer does not finish, or the peer does not end its writing, within ``close_linger_s``, the stream is
+        If a writer does not finish, or the peer does not end its writing, within `CLOSE_LINGER_S`, the stream is
         reset.
         """
         if self._closed:
@@ -274,7 +270,7 @@ class Stream:
         self._closed = True
         self._wake_reader()
         try:
-            async with asyncio.timeout(self.connection.limits.close_linger_s):
+            async with asyncio.timeout(CLOSE_LINGER_S):
                 await self.close_write()
         except TimeoutError:
             self._reset_now()
@@ -288,7 +284,7 @@ class Stream:
         self._forget_if_done()
         if not self._peer_closed:
             loop = asyncio.get_running_loop()
-            self._linger = loop.call_later(self.connection.limits.close_linger_s, self._reset_now)
+            self._linger = loop.call_later(CLOSE_LINGER_S, self._reset_now)
 
     async def reset(self) -> None:
         """End the stream in both directions at once; bytes under way are lost."""

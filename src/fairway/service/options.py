@@ -31,22 +31,13 @@ DEFAULT_CONNECTIONS: Final = 2_048
 """Connections of a service node, most of them with light clients."""
 
 
-def limits_of_service(connections: int, per_ip: int | None = None) -> HostLimits:
-    """Return the limits of a host that keeps an eighth of its connections for those that it opens itself."""
-    return HostLimits(
-        max_connections=connections,
-        max_accepted_connections=connections - connections // 8,
-        max_connections_per_ip=per_ip or HostLimits().max_connections_per_ip,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvancedServiceOptions:
     """Options that most operators leave alone."""
 
     filter_limits: FilterLimits = field(default_factory=FilterLimits)
     """Limits of filter subscriptions."""
-    host_limits: HostLimits = field(default_factory=lambda: limits_of_service(DEFAULT_CONNECTIONS))
+    host_limits: HostLimits = field(default_factory=lambda: HostLimits(max_connections=DEFAULT_CONNECTIONS))
     """Limits of the libp2p host."""
     loss: float = 0.0
     """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""

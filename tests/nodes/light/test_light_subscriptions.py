@@ -9,7 +9,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.host import Host
-from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
+from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
@@ -178,11 +178,12 @@ def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_b
     run(work())
 
 
-def test_while_a_node_answers_no_ping_another_one_has_its_subscriptions_too():
+def test_while_a_node_answers_no_ping_another_one_has_its_subscriptions_too(monkeypatch):
     async def work():
         nodes = [FilterNode(), FilterNode(), FilterNode()]
-        often = AdvancedLightOptions(ping_interval_s=0.1, max_failed_pings=1_000)
-        async with among(*nodes, request_timeout_s=0.5, advanced=often) as light:
+        monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.1)
+        monkeypatch.setattr("fairway.nodes.light.filter_client.MAX_FAILED_PINGS", 1_000)
+        async with among(*nodes, request_timeout_s=0.5) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: sum(node.topics == {TOPIC} for node in nodes) == 2)
             silent = [node for node in nodes if node.topics]
@@ -197,11 +198,11 @@ def test_while_a_node_answers_no_ping_another_one_has_its_subscriptions_too():
     run(work())
 
 
-def test_a_node_that_does_not_answer_holds_up_no_other_one():
+def test_a_node_that_does_not_answer_holds_up_no_other_one(monkeypatch):
     async def work():
         silent, other = FilterNode(), FilterNode()
-        often = AdvancedLightOptions(ping_interval_s=0.1)
-        async with among(silent, other, request_timeout_s=1_000.0, advanced=often) as light:
+        monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.1)
+        async with among(silent, other, request_timeout_s=1_000.0) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: silent.topics == other.topics == {TOPIC})
             silent.answers.clear()

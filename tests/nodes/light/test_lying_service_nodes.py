@@ -12,7 +12,7 @@ import pytest
 
 from fairway.errors import StoreQueryError
 from fairway.libp2p.host import Host
-from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
+from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL, MessagePush, encode_message_push
@@ -184,7 +184,8 @@ def test_one_node_that_refuses_for_good_does_not_speak_for_those_that_cannot_now
     run(work())
 
 
-def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one():
+def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one(monkeypatch):
+    monkeypatch.setattr("fairway.nodes.light.sent_confirmation.CONFIRM_AFTER_S", 0.05)
     taken = Counter()
 
     def taking(name):
@@ -199,7 +200,7 @@ def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one():
 
     async def work():
         services = [{LIGHTPUSH_PROTOCOL: taking(name), STORE_QUERY_PROTOCOL: store([])} for name in "abc"]
-        async with among(*services, advanced=AdvancedLightOptions(confirm_after_s=0.05)) as (light, _):
+        async with among(*services) as (light, _):
             result = await light.send(message(b"out"))
             assert result.stored is not None
             assert await result.stored is False

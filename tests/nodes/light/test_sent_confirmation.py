@@ -45,7 +45,7 @@ class Network:
     async def watched(self):
         loop, tasks = asyncio.get_running_loop(), OwnedTasks()
         self.began_s = loop.time()
-        watching = SentConfirmation(self.present, self.push, 1.5, tasks)
+        watching = SentConfirmation(self.present, self.push, tasks)
         tasks.spawn(watching.run())
         async with asyncio.timeout(3_600):
             yield watching

@@ -11,7 +11,7 @@ import pytest
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import AdvancedLightOptions, LightNode, LightOptions
+from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import (
@@ -129,15 +129,9 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def among(
-    *nodes: Node, peers_to_use: int = 2, ping_interval_s: float = 60.0, request_timeout_s: float = 10.0
-) -> AsyncIterator[LightNode]:
+async def among(*nodes: Node, peers_to_use: int = 2, request_timeout_s: float = 10.0) -> AsyncIterator[LightNode]:
     """A light client that knows what these nodes serve."""
-    options = LightOptions(
-        peers_to_use=peers_to_use,
-        request_timeout_s=request_timeout_s,
-        advanced=AdvancedLightOptions(ping_interval_s=ping_interval_s, max_failed_pings=1),
-    )
+    options = LightOptions(peers_to_use=peers_to_use, request_timeout_s=request_timeout_s)
     async with contextlib.AsyncExitStack() as exits:
         hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
         light = await LightNode.start([host.addresses[0] for host in hosts], options, connect_timeout_s=None)
@@ -149,6 +143,13 @@ async def among(
 def message(number: int) -> RoutedMessage:
     waku = WakuMessage(payload=b"%d" % number, content_topic=TOPIC, timestamp_ns=1_760_000_000_000_000_000 + number)
     return RoutedMessage.of(SHARD, waku)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filter pings every hundredth of a second, of which the first failure counts."""
+    monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.01)
+    monkeypatch.setattr("fairway.nodes.light.filter_client.MAX_FAILED_PINGS", 1)
 
 
 def test_what_two_nodes_push_comes_once() -> None:
@@ -168,10 +169,11 @@ def test_what_two_nodes_push_comes_once() -> None:
     run(work())
 
 
+@pytest.mark.usefixtures("often")
 def test_another_node_takes_the_place_of_one_that_does_not_answer_pings() -> None:
     async def work() -> None:
         nodes = Node(), Node()
-        async with among(*nodes, peers_to_use=1, ping_interval_s=0.01) as light:
+        async with among(*nodes, peers_to_use=1) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: any(node.topics for node in nodes))
             first, second = sorted(nodes, key=lambda node: not node.topics)
@@ -182,10 +184,11 @@ def test_another_node_takes_the_place_of_one_that_does_not_answer_pings() -> Non
     run(work())
 
 
+@pytest.mark.usefixtures("often")
 def test_a_client_is_away_while_no_node_has_its_subscription() -> None:
     async def work() -> None:
         node = Node()
-        async with among(node, ping_interval_s=0.01) as light:
+        async with among(node) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: light.status.connected)
             changes = light.status_changes()

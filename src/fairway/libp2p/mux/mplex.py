@@ -16,11 +16,13 @@ from typing import ClassVar, Final
 
 from fairway.libp2p.decoding import decode_uvarint
 from fairway.libp2p.errors import FrameError
-from fairway.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState
+from fairway.libp2p.mux.muxer import SEND_FRAME_BYTES, Muxer, StreamState
 from fairway.wire.varint import encode_uvarint
 
 _MAX_FRAME_BYTES: Final = 1_048_576
 """The longest frame that is accepted, by the specification of mplex."""
+STREAM_BUFFER_BYTES: Final = 1_048_576
+"""With more unconsumed bytes on a stream, the connection is not read until they are consumed."""
 _NEW_STREAM: Final = 0
 _MESSAGE: Final = 1
 _CLOSE: Final = 3
@@ -35,8 +37,8 @@ class Mplex(Muxer):
 
     protocol: ClassVar[str] = "/mplex/6.7.0"
 
-    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
-        super().__init__(initiator=initiator, limits=limits)
+    def __init__(self, *, initiator: bool) -> None:
+        super().__init__(initiator=initiator)
         self._next_number = 0
         self._full: dict[int, None] = {}
 
@@ -52,7 +54,7 @@ class Mplex(Muxer):
         while self._full:
             stream_id = next(iter(self._full))
             state = self._streams.get(stream_id)
-            if state is not None and state.buffered > self._limits.stream_buffer_bytes:
+            if state is not None and state.buffered > STREAM_BUFFER_BYTES:
                 return stream_id
             del self._full[stream_id]
         return None
@@ -78,7 +80,6 @@ class Mplex(Muxer):
             raise FrameError(f"mplex flag {flag}; 0 to 6 exist")
         state = self._streams.get((number << 1) | (flag & 1))
         if state is None or state.remote_closed:
-            self._late_frames += 1
             if state is not None and flag >= _RESET:
                 self._peer_reset(state)
         elif flag < _CLOSE:
@@ -91,7 +92,7 @@ class Mplex(Muxer):
     def _deliver(self) -> None:
         state = self._arriving
         super()._deliver()
-        if state is not None and state.buffered > self._limits.stream_buffer_bytes:
+        if state is not None and state.buffered > STREAM_BUFFER_BYTES:
             self._full[state.stream_id] = None
 
     # ---- frames that leave
@@ -118,7 +119,7 @@ class Mplex(Muxer):
         header = encode_uvarint((state.stream_id >> 1) << 3 | (_MESSAGE + 1 if state.outbound else _MESSAGE))
         at = 0
         while at < total:
-            size = min(total - at, self._limits.send_frame_bytes)
+            size = min(total - at, SEND_FRAME_BYTES)
             self._queue(header + encode_uvarint(size))
             self._queue(data[at : at + size])
             at += size

@@ -5,17 +5,15 @@ A muxer does no I/O: ``receive_data`` takes bytes and returns events, calls such
 
 Invariant: whatever a peer sends, a muxer holds at most one partial frame header, one small record for each open stream,
 and the number of bytes returned and not consumed. The record of a stream is removed when both halves are closed and
-read, or on a reset. A frame for a stream that has ended is skipped and counted, because the peer may have sent it
-before it knew.
+read, or on a reset. A frame for a stream that has ended is skipped: the peer may have sent it before it knew.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import FrameError, LimitError, StreamClosedError
 
 
@@ -60,63 +58,22 @@ class StreamWasReset:
 MuxEvent = StreamOpened | DataReceived | WindowOpened | RemoteWriteClosed | StreamWasReset
 
 
-KIB: Final = 1024
+MAX_INBOUND_STREAMS: Final = 512
+"""Open streams of the peer; one more is reset."""
+MAX_OUTBOUND_STREAMS: Final = 128
+"""Open streams of this side; one more waits until one of them ends. nim-libp2p ends an mplex connection with more than
+200; rust-libp2p refuses more than 128."""
+SEND_FRAME_BYTES: Final = 65_536
+"""Longest frame that is sent; longer data are split, so that streams take turns."""
+MAX_BUFFERED_BYTES: Final = 16_777_216
+"""Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
+MAX_QUEUED_REPLIES: Final = 16_384
+"""Answers (to pings, to refused streams) that wait because the peer does not read; more raise `FrameError`."""
+RECEIVE_WINDOW_BYTES: Final = 262_144
+"""Unconsumed bytes that the peer may send on a yamux stream: the initial window of the specification."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MuxerLimits:
-    """The bounds of the muxer of one connection."""
-
-    max_inbound_streams: int = 512
-    """Open streams of the peer; one more is reset."""
-    max_outbound_streams: int = 128
-    """Open streams of this side; one more waits until one of them ends. nim-libp2p ends an mplex connection with more
-    than 200; rust-libp2p refuses more than 128."""
-    send_frame_bytes: int = 64 * KIB
-    """Longest frame that is sent; longer data are split, so that streams take turns."""
-    receive_window_bytes: int = 256 * KIB
-    """Unconsumed bytes that the peer may send on a yamux stream; at least yamux's initial window of 256 KiB."""
-    stream_buffer_bytes: int = 1024 * KIB
-    """With more unconsumed bytes on an mplex stream, the connection is not read until they are consumed."""
-    max_buffered_bytes: int = 16 * 1024 * KIB
-    """Unconsumed bytes of all streams of a connection; beyond it the fullest stream is reset."""
-    max_queued_replies: int = 16_384
-    """Answers (to pings, to refused streams) that wait because the peer does not read; more raise `FrameError`."""
-
-    def __post_init__(self) -> None:
-        """Raise `ConfigurationError` for a limit that is not above 0."""
-        require_positive(self)
-
-
-def require_positive(limits: Any) -> None:
-    """Raise `ConfigurationError` if a number of a dataclass of limits is not above 0."""
-    for field in fields(limits):
-        value = getattr(limits, field.name)
-        if isinstance(value, int | float) and not value > 0:
-            raise ConfigurationError(f"{field.name} is {value}: a limit is a number above 0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MuxerStatistics:
-    """Counts of a muxer."""
-
-    inbound_streams: int
-    """Streams that the peer opened and that are still in use."""
-    outbound_streams: int
-    """Streams that this side opened and that are still in use."""
-    buffered_bytes: int
-    """Received bytes that are not consumed."""
-    queued_bytes: int
-    """Size of the frames that wait to be sent."""
-    late_frames: int
-    """Frames for streams that had ended."""
-    refused_streams: int
-    """Streams of the peer that were reset because it had too many."""
-    overflowed_streams: int
-    """Streams that were reset because too many bytes were unread."""
-
-
-_INITIAL_SEND_WINDOW_BYTES: Final = 256_000
+INITIAL_SEND_WINDOW_BYTES: Final = 256_000
 """Bytes that are sent on a yamux stream before the peer's first window update. The specification grants 262,144;
 nim-libp2p up to 2.2.1 grants 256,000, and ends the connection (GO_AWAY 1) if more arrive."""
 
@@ -137,11 +94,11 @@ class StreamState:
         "stream_id",
     )
 
-    def __init__(self, stream_id: int, *, outbound: bool, send_window: int, receive_window: int) -> None:
+    def __init__(self, stream_id: int, *, outbound: bool) -> None:
         self.stream_id = stream_id
         self.outbound = outbound
-        self.send_window = send_window
-        self.receive_window = receive_window
+        self.send_window = INITIAL_SEND_WINDOW_BYTES
+        self.receive_window = RECEIVE_WINDOW_BYTES
         self.credit = 0
         self.buffered = 0
         self.reading = True
@@ -156,20 +113,18 @@ class Muxer(ABC):
     protocol: ClassVar[str]
     """The name under which it is negotiated."""
 
-    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
+    def __init__(self, *, initiator: bool) -> None:
         """Begin a connection; ``initiator`` says whether this side dialled."""
         self._initiator = initiator
-        self._limits = limits or MuxerLimits()
         self._streams: dict[int, StreamState] = {}
-        self._inbound = 0
-        self._outbound = 0
+        self.inbound_streams = 0
+        """Streams that the peer opened and that are still in use."""
+        self.outbound_streams = 0
+        """Streams that this side opened and that are still in use."""
         self._buffered = 0
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
         self._replies = 0
-        self._late_frames = 0
-        self._refused = 0
-        self._overflowed = 0
         self._events: list[MuxEvent] = []
         self._arriving: StreamState | None = None
         self._chunks: list[memoryview] = []
@@ -182,7 +137,7 @@ class Muxer(ABC):
     @property
     def is_full(self) -> bool:
         """Whether this side has as many open streams as it may have."""
-        return self._outbound >= self._limits.max_outbound_streams
+        return self.outbound_streams >= MAX_OUTBOUND_STREAMS
 
     def open_stream(self) -> int:
         """Open a stream and return its number.
@@ -193,7 +148,7 @@ class Muxer(ABC):
         """
         if self.is_full:
             raise LimitError(
-                f"{self._outbound} streams are open, and max_outbound_streams is {self._limits.max_outbound_streams}: "
+                f"{self.outbound_streams} streams are open, and a connection has at most {MAX_OUTBOUND_STREAMS}: "
                 "close some first"
             )
         state = self._begin(self._next_outbound_id(), outbound=True)
@@ -244,11 +199,6 @@ class Muxer(ABC):
         """Return a stream whose bytes must be consumed before the connection is read again; None if there is none."""
         return None
 
-    def shed(self, stream_id: int) -> None:
-        """Reset a stream because all connections together hold too many bytes."""
-        self._overflowed += 1
-        self.reset(stream_id)
-
     @property
     def buffered_bytes(self) -> int:
         """Received bytes that are not consumed."""
@@ -274,18 +224,6 @@ class Muxer(ABC):
     @abstractmethod
     def go_away(self, code: int) -> None:
         """Queue the announcement that this side ends the connection, if there is one."""
-
-    def statistics(self) -> MuxerStatistics:
-        """Return the counts."""
-        return MuxerStatistics(
-            inbound_streams=self._inbound,
-            outbound_streams=self._outbound,
-            buffered_bytes=self._buffered,
-            queued_bytes=self._out_bytes,
-            late_frames=self._late_frames,
-            refused_streams=self._refused,
-            overflowed_streams=self._overflowed,
-        )
 
     # ---- frames of the peer
 
@@ -362,32 +300,23 @@ class Muxer(ABC):
     def _queue_reply(self, frame: bytes) -> None:
         """Queue an answer, within a bound: otherwise a peer that asks and does not read could use up the memory."""
         self._replies += 1
-        if self._replies > self._limits.max_queued_replies:
-            raise FrameError(
-                f"more than {self._limits.max_queued_replies} answers wait for a peer that asks and does not read"
-            )
+        if self._replies > MAX_QUEUED_REPLIES:
+            raise FrameError(f"more than {MAX_QUEUED_REPLIES} answers wait for a peer that asks and does not read")
         self._queue(frame)
 
     def _begin(self, stream_id: int, *, outbound: bool) -> StreamState:
-        state = StreamState(
-            stream_id,
-            outbound=outbound,
-            send_window=_INITIAL_SEND_WINDOW_BYTES,
-            receive_window=self._limits.receive_window_bytes,
-        )
-        self._streams[stream_id] = state
+        state = self._streams[stream_id] = StreamState(stream_id, outbound=outbound)
         if outbound:
-            self._outbound += 1
+            self.outbound_streams += 1
         else:
-            self._inbound += 1
+            self.inbound_streams += 1
         return state
 
     def _accept(self, stream_id: int) -> StreamState | None:
         """Begin a stream that the peer opened, unless it has too many."""
         if stream_id in self._streams:
             raise FrameError(f"the peer opened stream {stream_id} twice")
-        if self._inbound >= self._limits.max_inbound_streams:
-            self._refused += 1
+        if self.inbound_streams >= MAX_INBOUND_STREAMS:
             self._queue_refusal(stream_id)
             return None
         state = self._begin(stream_id, outbound=False)
@@ -402,9 +331,9 @@ class Muxer(ABC):
         self._buffered -= state.buffered
         state.buffered = 0
         if state.outbound:
-            self._outbound -= 1
+            self.outbound_streams -= 1
         else:
-            self._inbound -= 1
+            self.inbound_streams -= 1
 
     def _release_if_done(self, state: StreamState) -> None:
         if state.local_closed and state.remote_closed and not state.buffered:
@@ -433,12 +362,11 @@ class Muxer(ABC):
         state.buffered += len(data)
         self._buffered += len(data)
         self._events.append(DataReceived(state.stream_id, data))
-        if self._buffered > self._limits.max_buffered_bytes:
+        if self._buffered > MAX_BUFFERED_BYTES:
             self._reset_the_fullest()
 
     def _reset_the_fullest(self) -> None:
         state = max(self._streams.values(), key=lambda stream: stream.buffered)
-        self._overflowed += 1
         self._queue_reset(state)
         self._release(state)
         self._events.append(StreamWasReset(state.stream_id, by_peer=False))

@@ -14,12 +14,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import ClassVar, Final
 
-from fairway.errors import ConfigurationError
 from fairway.libp2p.errors import FrameError, LimitError
-from fairway.libp2p.mux.muxer import Muxer, MuxerLimits, StreamState, WindowOpened
-
-INITIAL_WINDOW_BYTES: Final = 262_144
-"""The initial window that this side grants, by the specification."""
+from fairway.libp2p.mux.muxer import RECEIVE_WINDOW_BYTES, SEND_FRAME_BYTES, Muxer, StreamState, WindowOpened
 
 _HEADER: Final = Struct("!BBHII")
 _VERSION: Final = 0
@@ -38,13 +34,8 @@ class Yamux(Muxer):
 
     protocol: ClassVar[str] = "/yamux/1.0.0"
 
-    def __init__(self, *, initiator: bool, limits: MuxerLimits | None = None) -> None:
-        super().__init__(initiator=initiator, limits=limits)
-        if self._limits.receive_window_bytes < INITIAL_WINDOW_BYTES:
-            raise ConfigurationError(
-                f"receive_window_bytes is {self._limits.receive_window_bytes}; "
-                f"a yamux peer may always send {INITIAL_WINDOW_BYTES}: give at least that"
-            )
+    def __init__(self, *, initiator: bool) -> None:
+        super().__init__(initiator=initiator)
         self._next_id = 1 if initiator else 2
         self._body_flags = 0
         self._peer_left = False
@@ -96,10 +87,8 @@ class Yamux(Muxer):
             state = self._opened(stream_id)
         if state is None or state.remote_closed:
             # At most one window of bytes can be under way for a stream that has ended.
-            if length > self._limits.receive_window_bytes:
+            if length > RECEIVE_WINDOW_BYTES:
                 raise FrameError(f"a yamux frame of {length} bytes for a stream that is closed")
-            if not flags & _SYN:
-                self._late_frames += 1
             state = None
         elif length > state.receive_window:
             raise FrameError(
@@ -125,8 +114,6 @@ class Yamux(Muxer):
         if flags & _SYN:
             state = self._opened(stream_id)
         if state is None:
-            if not flags & _SYN:
-                self._late_frames += 1
             return
         if delta:
             state.send_window += delta
@@ -140,8 +127,7 @@ class Yamux(Muxer):
             raise FrameError(f"the peer opened yamux stream {stream_id}, a number that is not its to use")
         state = self._accept(stream_id)
         if state is not None:
-            extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
-            self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _ACK, stream_id, extra))
+            self._queue_reply(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _ACK, stream_id, 0))
         return state
 
     def _ended(self, state: StreamState, flags: int) -> None:
@@ -158,14 +144,11 @@ class Yamux(Muxer):
 
     def _next_outbound_id(self) -> int:
         stream_id = self._next_id
-        if stream_id >= 1 << 32:
-            raise LimitError("this connection has used up its 2,147,483,647 stream numbers: connect again")
         self._next_id += 2
         return stream_id
 
     def _queue_open(self, state: StreamState) -> None:
-        extra = self._limits.receive_window_bytes - INITIAL_WINDOW_BYTES
-        self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _SYN, state.stream_id, extra))
+        self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, _SYN, state.stream_id, 0))
 
     def send(self, stream_id: int, data: memoryview) -> int:
         """Queue as many bytes as the window of the peer has room for, and return their number."""
@@ -173,7 +156,7 @@ class Yamux(Muxer):
         total = min(len(data), state.send_window)
         at = 0
         while at < total:
-            size = min(total - at, self._limits.send_frame_bytes)
+            size = min(total - at, SEND_FRAME_BYTES)
             self._out.append(_HEADER.pack(_VERSION, _DATA, 0, state.stream_id, size))
             self._out.append(data[at : at + size])
             self._out_bytes += 12 + size
@@ -193,7 +176,7 @@ class Yamux(Muxer):
     def _give_credit(self, state: StreamState, size_bytes: int) -> None:
         state.credit += size_bytes
         # An update for each half window: the sender need not wait for a fast reader, and updates are rare.
-        if state.credit >= self._limits.receive_window_bytes // 2 and not state.remote_closed:
+        if state.credit >= RECEIVE_WINDOW_BYTES // 2 and not state.remote_closed:
             self._queue(_HEADER.pack(_VERSION, _WINDOW_UPDATE, 0, state.stream_id, state.credit))
             state.receive_window += state.credit
             state.credit = 0

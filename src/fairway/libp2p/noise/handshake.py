@@ -6,7 +6,7 @@ signature is valid.
 
 No I/O: pass received bytes to `NoiseHandshake.receive_data`, and send the bytes of `NoiseHandshake.data_to_send`, until
 `Secured` is returned. A peer with another identity than the expected one is refused as soon as its payload is read, so
-that the initiator does not send its own identity. After a failure the handshake stays failed.
+that the initiator does not send its own identity.
 """
 
 from __future__ import annotations
@@ -109,12 +109,10 @@ class NoiseHandshake:
         "_buffer",
         "_credentials",
         "_expected_peer",
-        "_fault",
         "_noise",
         "_out",
         "_peer_id",
         "_role",
-        "_secured",
     )
 
     def __init__(
@@ -132,8 +130,6 @@ class NoiseHandshake:
         self._buffer = bytearray()
         self._out: list[bytes] = []
         self._peer_id: PeerId | None = None
-        self._secured = False
-        self._fault: HandshakeError | None = None
         self._send_our_messages()
 
     def data_to_send(self) -> bytes:
@@ -147,21 +143,11 @@ class NoiseHandshake:
 
         After a `HandshakeError` the connection must be closed.
         """
-        if self._fault is not None:
-            raise HandshakeError(self._fault.fault, "it had failed before")
-        if self._secured:
-            raise HandshakeError(HandshakeFault.TOO_LONG, "it is over; what follows belongs to its session")
         self._buffer += data
-        try:
-            while self._noise.turn is not None and (message := self._next_message()) is not None:
-                self._read(message)
-                self._send_our_messages()
-            return self._finish() if self._noise.turn is None else None
-        except HandshakeError as error:
-            self._fault = error
-            self._buffer.clear()
-            self._out.clear()
-            raise
+        while self._noise.turn is not None and (message := self._next_message()) is not None:
+            self._read(message)
+            self._send_our_messages()
+        return self._finish() if self._noise.turn is None else None
 
     def _next_message(self) -> bytes | None:
         if len(self._buffer) < 2:
@@ -200,7 +186,4 @@ class NoiseHandshake:
     def _finish(self) -> Secured:
         if self._peer_id is None:
             raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "the peer sent no identity")
-        self._secured = True
-        leftover = bytes(self._buffer)
-        self._buffer.clear()
-        return Secured(peer_id=self._peer_id, session=NoiseSession(self._noise.keys), leftover=leftover)
+        return Secured(peer_id=self._peer_id, session=NoiseSession(self._noise.keys), leftover=bytes(self._buffer))

@@ -1,8 +1,8 @@
 """`NoiseSession`: encrypts and decrypts after the handshake (libp2p "Noise", "Wire Format").
 
 A frame has two bytes of length, big endian, then at most 65,535 bytes of ChaCha20-Poly1305 ciphertext with its tag of
-16 bytes. Each direction counts its frames. The count is the nonce, so that a frame that is lost, repeated, reordered or
-changed ends the session. There is no I/O.
+16 bytes. Each direction counts its frames. The count is the nonce, so a frame that is lost, repeated, reordered or
+changed raises `FrameError`; then the connection must be closed. There is no I/O.
 """
 
 from __future__ import annotations
@@ -13,60 +13,37 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from fairway.libp2p.errors import FrameError, LimitError
+from fairway.libp2p.errors import FrameError
 from fairway.libp2p.noise.pattern import TAG_BYTES, SessionKeys
 
 MAX_FRAME_BYTES: Final = 65_535
 MAX_PLAINTEXT_BYTES: Final = MAX_FRAME_BYTES - TAG_BYTES
-
-MAX_FRAMES: Final = 2**64 - 1
-"""Frames of one direction: the nonce 2**64 - 1 is reserved (Noise, section 5.1)."""
 
 _LENGTH: Final = struct.Struct(">H")
 _NONCE: Final = struct.Struct("<4xQ")
 
 
 class NoiseSession:
-    """Encrypts and decrypts the frames of one connection.
+    """Encrypts and decrypts the frames of one connection."""
 
-    ``frames_sent`` and ``frames_received`` are the first nonces; tests begin near `MAX_FRAMES`.
-    """
+    __slots__ = ("_buffer", "_opener", "_received", "_sealer", "_sent", "handshake_hash")
 
-    __slots__ = ("_buffer", "_fault", "_opener", "_sealer", "frames_received", "frames_sent", "handshake_hash")
-
-    frames_sent: int
-    """Frames that were encrypted so far."""
-    frames_received: int
-    """Frames that were decrypted so far."""
     handshake_hash: bytes
     """32 bytes, the same at both sides, that identify the session."""
 
-    def __init__(self, keys: SessionKeys, *, frames_sent: int = 0, frames_received: int = 0) -> None:
+    def __init__(self, keys: SessionKeys) -> None:
         self._sealer = ChaCha20Poly1305(keys.send)
         self._opener = ChaCha20Poly1305(keys.receive)
         self._buffer = bytearray()
-        self._fault: str | None = None
-        self.frames_sent = frames_sent
-        self.frames_received = frames_received
+        self._sent = self._received = 0  # frames
         self.handshake_hash = keys.handshake_hash
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of an incomplete frame; fewer than 65,537."""
-        return len(self._buffer)
-
     def encrypt(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Return ``data`` in as few frames as possible; no frame for empty data.
-
-        Raises `LimitError` when the session has used up its nonces; then the connection must be closed.
-        """
+        """Return ``data`` in as few frames as possible; no frame for empty data."""
         size = len(data)
-        frames = -(-size // MAX_PLAINTEXT_BYTES)
-        if self.frames_sent + frames > MAX_FRAMES:
-            raise LimitError("a Noise session seals at most 2**64 - 1 frames; close the connection and make a new one")
-        seal, pack_nonce, count = self._sealer.encrypt, _NONCE.pack, self.frames_sent
-        self.frames_sent += frames
-        if frames == 1:
+        seal, pack_nonce, count = self._sealer.encrypt, _NONCE.pack, self._sent
+        self._sent += -(-size // MAX_PLAINTEXT_BYTES)
+        if 0 < size <= MAX_PLAINTEXT_BYTES:
             return _LENGTH.pack(size + TAG_BYTES) + seal(pack_nonce(count), data, None)
         parts: list[bytes] = []
         view = memoryview(data)
@@ -79,11 +56,8 @@ class NoiseSession:
     def receive_data(self, data: bytes | bytearray | memoryview) -> bytes:
         """Process received bytes, and return the plaintext of all complete frames.
 
-        Raises `FrameError` for a frame that the peer did not encrypt as the next one of this session, and `LimitError`
-        when the nonces are used up. Both end the session.
+        Raises `FrameError` for a frame that the peer did not encrypt as the next one of this session.
         """
-        if self._fault is not None:
-            raise FrameError(self._fault)
         if self._buffer:
             self._buffer += data
             with memoryview(self._buffer) as view:
@@ -97,42 +71,32 @@ class NoiseSession:
 
     def receive_eof(self) -> None:
         """Note that the peer has closed its side; raise `FrameError` if that was within a frame."""
-        if self._buffer and self._fault is None:
+        if self._buffer:
             raise FrameError(f"the connection ended inside a Noise frame, after {len(self._buffer)} of its bytes")
 
     def _open_frames(self, view: memoryview) -> tuple[bytes, int]:
         """Return the plaintext of the complete frames at the beginning of ``view``, and the position of their end."""
         unpack, opener, pack_nonce = _LENGTH.unpack_from, self._opener.decrypt, _NONCE.pack
-        count, offset, available = self.frames_received, 0, len(view)
+        offset, available = 0, len(view)
         parts: list[bytes] = []
         while offset + 2 <= available:
             (size,) = unpack(view, offset)
             end = offset + 2 + size
             # A frame that is too short is refused before the rest of it arrives.
             if size < TAG_BYTES:
-                raise self._fail(f"a Noise frame of {size} bytes; it has a tag of {TAG_BYTES} at least")
+                raise FrameError(f"a Noise frame of {size} bytes; it has a tag of {TAG_BYTES} at least")
             if end > available:
                 break
-            if count >= MAX_FRAMES:
-                self._fault = "the session has used up its nonces"
-                raise LimitError(
-                    "a Noise session opens at most 2**64 - 1 frames; close the connection and make a new one"
-                )
             try:
-                parts.append(opener(pack_nonce(count), view[offset + 2 : end], None))
+                parts.append(opener(pack_nonce(self._received), view[offset + 2 : end], None))
             except InvalidTag as error:
-                text = f"Noise frame {count} was not sealed by the peer as the next of this session, or was changed"
-                raise self._fail(text) from error
-            count += 1
+                raise FrameError(
+                    f"Noise frame {self._received} was not sealed by the peer as the next of this session, or was "
+                    "changed"
+                ) from error
+            self._received += 1
             offset = end
-        self.frames_received = count
         return (parts[0] if len(parts) == 1 else b"".join(parts)), offset
 
-    def _fail(self, fault: str) -> FrameError:
-        self._fault = fault
-        return FrameError(fault)
-
     def __repr__(self) -> str:
-        return (
-            f"<NoiseSession {self.handshake_hash.hex()[:16]}: {self.frames_sent} sent, {self.frames_received} received>"
-        )
+        return f"<NoiseSession {self.handshake_hash.hex()[:16]}: {self._sent} sent, {self._received} received>"

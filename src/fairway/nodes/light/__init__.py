@@ -1,6 +1,6 @@
 """A Waku light client over libp2p: light push, filter and store at service nodes."""
 
 from fairway.nodes.light.node import LightNode, LightStatistics
-from fairway.nodes.light.options import AdvancedLightOptions, LightOptions
+from fairway.nodes.light.options import LightOptions
 
-__all__ = ["AdvancedLightOptions", "LightNode", "LightOptions", "LightStatistics"]
+__all__ = ["LightNode", "LightOptions", "LightStatistics"]

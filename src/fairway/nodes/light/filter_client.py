@@ -41,6 +41,10 @@ from fairway.wire.filter import (
 )
 from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES
 
+PING_INTERVAL_S: Final = 60.0
+"""Interval between filter pings (WAKU-P2P-RELIABILITY, "Filter": "we RECOMMEND 1 minute")."""
+MAX_FAILED_PINGS: Final = 2
+"""Failed pings in a row after which a filter peer is replaced."""
 _TOPICS_PER_REQUEST: Final = 100
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 100_000
@@ -162,7 +166,7 @@ class FilterClient:
             count = len(self._holders)
             for peer in others:
                 if count < enough or (count < enough + more and peer in better):
-                    self._holders[peer] = _Holder(ping_due_s=monotonic_s() + self._options.advanced.ping_interval_s)
+                    self._holders[peer] = _Holder(ping_due_s=monotonic_s() + PING_INTERVAL_S)
                     count += 1
         return list(self._holders.items())
 
@@ -216,7 +220,7 @@ class FilterClient:
     async def _ping(self, peer: PeerId, holder: _Holder) -> None:
         now_s = monotonic_s()
         fault = await self._request(peer, FilterSubscribeType.SUBSCRIBER_PING)
-        holder.ping_due_s = now_s + self._options.advanced.ping_interval_s
+        holder.ping_due_s = now_s + PING_INTERVAL_S
         if fault is None:
             holder.failed_pings = 0
             return
@@ -226,10 +230,10 @@ class FilterClient:
             self._note(peer, fault)
             return
         holder.failed_pings += 1
-        if holder.failed_pings >= self._options.advanced.max_failed_pings:
+        if holder.failed_pings >= MAX_FAILED_PINGS:
             self._give_up(peer, fault)
         else:
-            holder.ping_due_s = now_s + min(_TICK_S, self._options.advanced.ping_interval_s)
+            holder.ping_due_s = now_s + min(_TICK_S, PING_INTERVAL_S)
             self._look.set()
 
     async def _request(

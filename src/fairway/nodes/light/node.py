@@ -114,9 +114,7 @@ class LightNode(WatchedNode):
         self._filter: Final = FilterClient(
             host, requests, self._pool, options, deliver=self._listeners.deliver, changed=self._show_status
         )
-        self._confirmation: Final = SentConfirmation(
-            self._store.present, self._push.push, options.advanced.confirm_after_s, self._tasks
-        )
+        self._confirmation: Final = SentConfirmation(self._store.present, self._push.push, self._tasks)
         rng = random.Random(random_bytes(16))  # noqa: S311 - spreads attempts to connect, guards nothing
         self._keeper: Final = PeerKeeper(host, addresses, rng=rng, longest_pause_s=_LONGEST_PAUSE_S)
         self.finder: Final = None if network is None else self._finder_of(network, memory, rng)
@@ -151,7 +149,7 @@ class LightNode(WatchedNode):
             chosen = chosen.of_cluster(network.cluster)
         remembered = None if network is None or memory is None else PeerMemory(memory, cluster_id=network.cluster)
         prepare_soon(rln)
-        host = await Host.start(key=key, limits=chosen.advanced.host_limits, tls_ca_file=chosen.tls_ca_file)
+        host = await Host.start(key=key, tls_ca_file=chosen.tls_ca_file)
         node = cls(host, addresses, chosen, network=network, memory=remembered, rln=rln)
         try:
             node._run()

@@ -23,6 +23,8 @@ from fairway.owned_tasks import OwnedTasks
 
 MAX_WATCHED: Final = 1_000
 """Messages that are watched at once; for further ones the oldest are dropped."""
+CONFIRM_AFTER_S: Final = 1.5
+"""Time from sending a message to the first store query for it; the second one follows after twice that time."""
 _LOG: Final = logging.getLogger(__name__)
 _MAX_HASHES: Final = 100
 """Messages in one store query."""
@@ -46,13 +48,11 @@ class SentConfirmation:
         self,
         present: Callable[[tuple[bytes, ...]], Awaitable[frozenset[bytes]]],
         push: Callable[[RoutedMessage], Awaitable[SendResult]],
-        after_s: float,
         tasks: OwnedTasks,
     ) -> None:
         """``present`` returns which hashes a store has; ``tasks`` are those of the node, for queries and pushes."""
         self._present: Final = present
         self._push: Final = push
-        self._after_s: Final = after_s
         self._tasks: Final = tasks
         self._watched: OrderedDict[bytes, _Watched] = OrderedDict()
         self.confirmed = 0
@@ -64,7 +64,7 @@ class SentConfirmation:
         """Watch a message that a node accepted, and return the future for `SendResult.stored`."""
         stored: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._end(message.message_hash, None)
-        self._watched[message.message_hash] = _Watched(message, monotonic_s() + self._after_s, stored)
+        self._watched[message.message_hash] = _Watched(message, monotonic_s() + CONFIRM_AFTER_S, stored)
         if len(self._watched) > MAX_WATCHED:
             self._end(next(iter(self._watched)), None)
         return stored
@@ -102,7 +102,7 @@ class SentConfirmation:
             elif watched.is_second:
                 self._end(message_hash, None if found is None else False)
             else:
-                watched.is_second, watched.due_s = True, monotonic_s() + 2 * self._after_s
+                watched.is_second, watched.due_s = True, monotonic_s() + 2 * CONFIRM_AFTER_S
                 if found is not None:
                     self.resent += 1
                     self._tasks.spawn(self._push_again(watched.message))
