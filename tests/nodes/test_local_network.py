@@ -48,19 +48,6 @@ def test_everybody_else_who_asked_for_it_hears_a_message_and_nobody_else(say):
     story_of(story)
 
 
-def test_every_subscription_of_a_node_gets_a_message_until_it_is_closed(say):
-    async def story(network):
-        alice, bob = network.node("alice"), network.node("bob")
-        one, two = await say.listen(bob), await bob.subscribe(say.shard, {say.topic, "/more/1/topics/proto"})
-        await alice.send(say.message(1))
-        one.close()
-        await alice.send(say.message(2))
-        assert say.payloads(one.take()) == [b"message 1"]
-        assert say.payloads(two.take()) == [b"message 1", b"message 2"]
-
-    story_of(story)
-
-
 def test_loss_and_duplication_are_counted_and_repeat_with_the_seed(say):
     async def story(network):
         alice = network.node("alice")
@@ -248,15 +235,6 @@ def test_a_closed_node_sends_nothing_hears_nothing_and_ends_its_readers(say):
     story_of(story)
 
 
-@pytest.mark.parametrize("topics", ["/fairway/1/tests/proto", [], ()])
-def test_a_subscription_to_nothing_is_refused(say, topics):
-    async def story(network):
-        with pytest.raises(ConfigurationError, match="collection of content topics"):
-            await network.node().subscribe(say.shard, topics)
-
-    story_of(story)
-
-
 def test_a_network_outlives_event_loops_and_forgets_the_nodes_of_those_that_ended(say):
     network = LocalNetwork()
 
@@ -281,13 +259,3 @@ def test_a_network_outlives_event_loops_and_forgets_the_nodes_of_those_that_ende
     assert network.nodes == ()
     network.close()
     network.close()
-
-
-def test_a_reader_who_pages_through_the_store_lets_others_work(say):
-    async def story(network):
-        node, turns = network.node(), []
-        asyncio.get_running_loop().call_soon(turns.append, "another task")
-        await node.query(say.query())
-        assert turns == ["another task"]
-
-    story_of(story)

@@ -24,11 +24,11 @@ from fairway.cli.pipeline import app
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
 from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.nodes.node import RoutedMessage
 from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.encryption import AesGcm
-from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.testing import run
 from fairway.wire.sds import WAKU_SDS, HistoryEntry, SdsMessage
@@ -111,16 +111,16 @@ def tables(talk, tmp_path):
     return run_folder(tmp_path / "run", talk.archived)
 
 
-def live(tmp_path, scenario, stored=()):
+def live(scenario, stored=()):
     """Run a scenario in a network whose store has some messages."""
 
     async def bounded():
         async with asyncio.timeout(PATIENCE_S):
-            with NwakuArchive(tmp_path / "network.db") as archive:
-                for message_hash, message in stored:
-                    archive.append(SHARD, message, message_hash)
-                with LocalNetwork(archive=archive) as network:
-                    await scenario(network)
+            with LocalNetwork() as network:
+                async with network.node() as author:
+                    for _, message in stored:
+                        await author.send(RoutedMessage.of(SHARD, message))
+                await scenario(network)
 
     asyncio.run(bounded())
 
@@ -154,7 +154,7 @@ def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, t
             await receipt.sent()
             assert (await anext(aiter(erin))).payload == b"I have read it all"
 
-    live(tmp_path, scenario)
+    live(scenario)
 
 
 def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables, tmp_path):
@@ -169,7 +169,7 @@ def test_a_lost_store_comes_back_with_ones_own_messages_in_the_log(talk, tables,
             assert alice.statistics().unfinished == 0
             assert len(await alice.history()) == 16
 
-    live(tmp_path, scenario)
+    live(scenario)
 
 
 def with_a_gap(talk, tmp_path):
@@ -197,7 +197,7 @@ def test_what_waits_for_a_gap_is_delivered_when_a_store_of_the_network_fills_it(
             assert dave.statistics().protocol.parked == 0
             assert dave.statistics().protocol.missing == 0
 
-    live(tmp_path, scenario, [lost])
+    live(scenario, [lost])
 
 
 def test_the_command_tells_how_many_wait_for_how_many_and_what_comes_next(talk, tmp_path):
@@ -226,7 +226,7 @@ def test_what_waits_for_a_gap_that_nobody_fills_is_delivered_when_that_is_given_
             assert b"bob 1" not in got
             assert dave.statistics().protocol.parked == 0
 
-    live(tmp_path, scenario)
+    live(scenario)
 
 
 def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_said(talk, tmp_path):
@@ -260,7 +260,7 @@ def test_around_gaps_everything_else_is_there_at_once_and_what_is_left_out_is_sa
             assert got[-1] == b"bob 1", "what was left out is still asked for, and comes last"
             assert erin.statistics().protocol.missing == 0
 
-    live(tmp_path, scenario, [(lost_hash, lost)])
+    live(scenario, [(lost_hash, lost)])
 
 
 def test_around_gaps_nothing_is_left_out_of_a_whole_archive(talk, tmp_path):

@@ -150,10 +150,14 @@ def _one(plan: Plan, archive: Path | None, *, machine: bool) -> None:
     if archive is not None and archive.exists():
         raise ConfigurationError(f"{archive} exists; give a new path, because an archive holds one world")
     began_s = time.perf_counter()
-    kept = None if archive is None else NwakuArchive(archive)
+    world = World(plan)
     with _progress(PlainConsole(highlight=False, stderr=True)) as progress:
         task = progress.add_task("virtual minutes", of=f" of {plan.duration_ms / 60_000:,.0f}")
-        report = World(plan, archive=kept).run(lambda passed_ms: progress.update(task, completed=passed_ms / 60_000))
+        report = world.run(lambda passed_ms: progress.update(task, completed=passed_ms / 60_000))
+    if archive is not None:
+        with NwakuArchive(archive) as kept:
+            for one in world.stored:
+                kept.append(one.pubsub_topic, one.message, one.message_hash)
     if machine:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:

@@ -8,8 +8,8 @@ from fairway.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fairway.nodes.connecting import connect
-    from fairway.nodes.light.options import AdvancedLightOptions, LightOptions
-    from fairway.nodes.local.node import LocalNode
+    from fairway.nodes.light.options import LightOptions
+    from fairway.nodes.local.network import LocalNode
     from fairway.nodes.node import (
         NodeHealth,
         NodeQuota,
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
         StoreQuery,
         WakuNode,
     )
-    from fairway.nodes.rest.options import AdvancedRestOptions, ReceiveWay, RestNodeOptions
+    from fairway.nodes.rest.options import ReceiveWay, RestNodeOptions
     from fairway.subscription import Subscription
 
 __all__ = [
-    "AdvancedLightOptions",
-    "AdvancedRestOptions",
     "LightOptions",
     "LocalNode",
     "NodeHealth",
@@ -47,8 +45,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
         __name__,
         {
             "fairway.nodes.connecting": ("connect",),
-            "fairway.nodes.light.options": ("AdvancedLightOptions", "LightOptions"),
-            "fairway.nodes.local.node": ("LocalNode",),
+            "fairway.nodes.light.options": ("LightOptions",),
+            "fairway.nodes.local.network": ("LocalNode",),
             "fairway.nodes.node": (
                 "NodeHealth",
                 "NodeQuota",
@@ -59,7 +57,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
                 "StoreQuery",
                 "WakuNode",
             ),
-            "fairway.nodes.rest.options": ("AdvancedRestOptions", "ReceiveWay", "RestNodeOptions"),
+            "fairway.nodes.rest.options": ("ReceiveWay", "RestNodeOptions"),
             "fairway.subscription": ("Subscription",),
         },
     )

@@ -1,21 +1,19 @@
-"""`MessageStore`: keeps Waku messages, and returns pages of them by time or by message hash (13/WAKU2-STORE).
+"""`MemoryMessageStore`: keeps Waku messages, and returns pages of them by time or by message hash (13/WAKU2-STORE).
 
 Messages are ordered by (timestamp, message hash), as in nwaku. A page is a run of this order, oldest first; its cursor
 is the message hash at its end. A page has at most 100 messages, and ends early at `PAGE_BYTES`, so that an answer fits
-into one frame. `MemoryMessageStore` is bounded by count and by bytes, and drops the oldest messages.
+into one frame. The store is bounded by count and by bytes, and drops the oldest messages.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from typing import Final
 
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
-from fairway.type_checks import check_type
 
 MAX_PAGE_SIZE: Final = 100
 """Most messages in a page; other implementations have the same limit."""
@@ -28,35 +26,6 @@ Visible = Callable[[bytes], bool]
 """Returns whether the asking node may see the message with this hash."""
 
 
-class MessageStore(ABC):
-    """Keeps messages and answers queries, at once; `fairway.service.archives.NodeArchive` does so for many askers."""
-
-    @abstractmethod
-    def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Keep a message that is not ephemeral, and return whether it is kept and, as far as is known, new.
-
-        ``received_ns`` dates a message that has no timestamp of its own. Raises `StorageError` if it cannot be kept.
-        """
-
-    @abstractmethod
-    def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
-        """Return one page of the answer to a query, or raise `StoreQueryError`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Write what is queued, and close the store. Can be called twice."""
-
-    def __iter__(self) -> Iterator[RoutedMessage]:
-        """Yield all messages, oldest first."""
-        cursor: bytes | None = None
-        while True:
-            page = self.page(StoreQuery(), cursor, lambda _: True)
-            yield from page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return
-
-
 def page_size(query: StoreQuery) -> int:
     """Return how many messages a page of the answer may have."""
     return min(max(1, query.page_size), MAX_PAGE_SIZE)
@@ -67,19 +36,13 @@ def unknown_cursor(cursor: bytes) -> StoreQueryError:
     return StoreQueryError(f"cursor not found: the store has no message {cursor.hex()}; ask again without a cursor")
 
 
-class MemoryMessageStore(MessageStore):
+class MemoryMessageStore:
     """Keeps the newest messages in memory.
 
     The cost of a query does not depend on the number of messages that do not match it.
     """
 
     def __init__(self, *, max_messages: int, max_bytes: int) -> None:
-        check_type("max_messages", max_messages, int)
-        check_type("max_bytes", max_bytes, int)
-        if max_messages < 1 or max_bytes < 1:
-            raise ConfigurationError(
-                f"a store needs room for at least 1 message and 1 byte, not {max_messages} and {max_bytes}"
-            )
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -91,8 +54,15 @@ class MemoryMessageStore(MessageStore):
     def __len__(self) -> int:
         return len(self._messages)
 
+    def __iter__(self) -> Iterator[RoutedMessage]:
+        """Yield all messages, oldest first."""
+        return (self._messages[message_hash][1] for _, message_hash in tuple(self._order))
+
     def put(self, message: RoutedMessage, received_ns: int) -> bool:
-        """Keep a message; beyond the bounds the oldest ones are dropped."""
+        """Keep a message, and return whether it is kept and new; beyond the bounds the oldest ones are dropped.
+
+        ``received_ns`` dates a message that has no timestamp of its own.
+        """
         if message.message_hash in self._messages:
             return False
         timestamp_ns = message.message.timestamp_ns or received_ns
@@ -112,8 +82,8 @@ class MemoryMessageStore(MessageStore):
         del self._order[:excess]
         return message.message_hash in self._messages
 
-    def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible) -> StorePage:
-        """Return one page of the answer to a query."""
+    def page(self, query: StoreQuery, cursor: bytes | None, visible: Visible = lambda _: True) -> StorePage:
+        """Return one page of the answer to a query; raise `StoreQueryError` for an unknown cursor."""
         found: list[RoutedMessage] = []
         size_bytes, more, most = 0, False, page_size(query)
         for message in self._matching(query, cursor):
@@ -126,13 +96,6 @@ class MemoryMessageStore(MessageStore):
             size_bytes += len(message.encoded)
         reached = found[-1].message_hash if more else None
         return StorePage(messages=tuple(reversed(found) if query.newest_first else found), cursor=reached)
-
-    def close(self) -> None:
-        """Do nothing: the messages are in memory only."""
-        self._messages.clear()
-        self._order.clear()
-        self._orders.clear()
-        self._bytes = 0
 
     def _leave_orders(self, message: RoutedMessage) -> None:
         """Remove the oldest message from the orders, where it is always the first."""

@@ -119,7 +119,7 @@ class MemoryArchive(NodeArchive):
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
         """Return a page of the answer to a query."""
         self._queries += 1
-        return self._store.page(query, cursor, lambda _: True)
+        return self._store.page(query, cursor)
 
     async def statistics(self) -> ArchiveStatistics:
         """Return counts."""
@@ -128,5 +128,4 @@ class MemoryArchive(NodeArchive):
         )
 
     async def close(self) -> None:
-        """Remove all messages."""
-        self._store.close()
+        """Do nothing: the messages are in memory only."""

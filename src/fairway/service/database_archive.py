@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from fairway.errors import StoreQueryError
-from fairway.nodes.archive_store import page_of
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
+from fairway.service.archive_pages import page_of
 from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
@@ -94,9 +94,7 @@ class DatabaseArchive(NodeArchive):
             raise StoreQueryError("the archive is closed")
         self._queries += 1
         await self._writer.flush(FLUSH_LIMIT_S)
-        return await self._readers.run(
-            lambda reader: page_of(reader, query, cursor, lambda _: True), slow=reads_on(query)
-        )
+        return await self._readers.run(lambda reader: page_of(reader, query, cursor), slow=reads_on(query))
 
     @property
     def problem(self) -> str | None:

@@ -57,7 +57,6 @@ from fairway.simulation.workload import (
 )
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
-from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.testing import Machine, Process, SimulatedDisk, VirtualLoop, run
 from fairway.units import NS_PER_MS
 
@@ -131,12 +130,8 @@ class World:
         *,
         options: ReliableChannelOptions | None = None,
         channel_id: str = "harbour",
-        archive: NwakuArchive | None = None,
     ) -> None:
-        """Make a world that has not begun.
-
-        ``options`` replace those of the plan; ``archive`` keeps what the store of the network keeps.
-        """
+        """Make a world that has not begun; ``options`` replace those of the plan."""
         self.plan = plan
         self.options = plan.options() if options is None else options
         self.channel_id = channel_id
@@ -150,7 +145,6 @@ class World:
         random_bytes = lambda count: environment().random_bytes(count)  # noqa: E731
         self._encryption = AesGcm(bytes(range(32)), random_bytes=random_bytes) if is_encrypted else None
         self.history = History(self.options, self._now_ms, self._encryption)
-        self._archive = archive
         self._dice = Random(f"world/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
         self._disk = SimulatedDisk(plan.seed) if plan.on_disk else None
         self._forger: Forger | None = None
@@ -209,9 +203,7 @@ class World:
         return report.judged(self.history)
 
     def _open_network(self) -> None:
-        self.network = _WatchedNetwork(
-            self.plan.faults(), seed=self.plan.seed, clock_ns=self._machine.time_ns, archive=self._archive
-        )
+        self.network = _WatchedNetwork(self.plan.faults(), seed=self.plan.seed, clock_ns=self._machine.time_ns)
         self.network.answered = self.history.heard
         self.network.hearing_observers.append(self.history.heard)
         self.network.sending_observers.append(self.history.handed_to_node)

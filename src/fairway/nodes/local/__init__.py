@@ -5,7 +5,6 @@ programs use them as well. `NetworkFaults` sets the faults of the network.
 """
 
 from fairway.nodes.local.faults import NO_FAULTS, NetworkFaults
-from fairway.nodes.local.network import LocalNetwork, NetworkStatistics, process_network
-from fairway.nodes.local.node import LocalNode
+from fairway.nodes.local.network import LocalNetwork, LocalNode, NetworkStatistics, process_network
 
 __all__ = ["NO_FAULTS", "LocalNetwork", "LocalNode", "NetworkFaults", "NetworkStatistics", "process_network"]
