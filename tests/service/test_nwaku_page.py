@@ -6,14 +6,14 @@ import json
 import re
 from pathlib import Path
 
-from fairway.service.rest.openapi import PATHS
+from fairway.service.rest import openapi
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "nwaku.md").read_text(encoding="utf-8")
 VECTORS = ROOT / "tests" / "vectors" / "nwaku_rest"
 CALLS = json.loads((VECTORS / "calls.json").read_text(encoding="utf-8"))
 NUMBERS = json.loads((VECTORS / "metrics.json").read_text(encoding="utf-8"))
-SERVED = {f"{verb.upper()} {path}" for path, verbs in PATHS.items() for verb in verbs}
+SERVED = {call.route for call in openapi.CALLS}
 
 
 def table(head):

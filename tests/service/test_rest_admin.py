@@ -10,12 +10,12 @@ import pytest
 from fairway.libp2p.host import Host
 from fairway.service.node import parts_of
 from fairway.service.rest import RestOptions
-from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.openapi import CALLS
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from patience import until
 
 FIELDS = {"multiaddr": str, "protocols": list, "shards": list, "connected": str, "agent": str, "origin": str}
-ADMIN = [(verb, path) for path, verbs in PATHS.items() if path.startswith("/admin") for verb in verbs]
+ADMIN = [(call.verb, call.path) for call in CALLS if call.tag == "admin"]
 TOKEN, ADMIN_TOKEN = "general-0123456789abcdef", "admin-0123456789abcdef=="
 UNKNOWN = "16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
 
@@ -201,7 +201,7 @@ def test_every_call_under_admin_needs_the_admin_token(rest, given, status):
             level = logging.getLogger("fairway").level
             for verb, path in ADMIN:
                 called = path.replace("{shardId}", "0").replace("{peerId}", UNKNOWN).replace("{logLevel}", "FATAL")
-                assert (await rest.call(server, verb.upper(), called, **headers)).status == status, path
+                assert (await rest.call(server, verb, called, **headers)).status == status, path
             assert logging.getLogger("fairway").level == level
         assert len(ADMIN) == 13
 

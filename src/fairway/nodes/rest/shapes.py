@@ -19,12 +19,14 @@ from fairway.wire.waku_message import WakuMessage
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Uint32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+ContentTopic = Annotated[str, Meta(examples=["/myapp/1/room/proto"])]
+Base64 = Annotated[str, Meta(examples=["aGVsbG8="])]
 
 
 class JsonMessage(msgspec.Struct, rename="camel"):
     """A WakuMessage; relay writes all but an empty ``meta``, filter no ``proof``, store neither when it is empty."""
 
-    payload: str
+    payload: Base64
     content_topic: str | UnsetType | None = UNSET
     version: Uint32 | UnsetType | None = UNSET
     timestamp: Int64 | UnsetType | None = UNSET
@@ -36,7 +38,7 @@ class JsonMessage(msgspec.Struct, rename="camel"):
 class MessageRequest(JsonMessage, rename="camel", forbid_unknown_fields=True):
     """A WakuMessage to publish. Like nwaku, a node refuses unknown fields and null in it; answers may have both."""
 
-    content_topic: str | UnsetType = UNSET
+    content_topic: ContentTopic | UnsetType = UNSET
     version: Uint32 | UnsetType = UNSET
     timestamp: Int64 | UnsetType = UNSET
     meta: str | UnsetType = UNSET
@@ -62,7 +64,7 @@ class FilterRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """``POST``, ``PUT`` and ``DELETE /filter/v2/subscriptions``."""
 
     request_id: str
-    content_filters: Annotated[list[str], Meta(min_length=1)]
+    content_filters: Annotated[list[ContentTopic], Meta(min_length=1)]
     pubsub_topic: str | UnsetType | None = UNSET
 
 
@@ -100,10 +102,16 @@ class StoredPage(msgspec.Struct, rename="camel"):
 class MessagingRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """``POST /messaging/v1/messages``."""
 
-    payload: str
-    content_topic: str
+    payload: Base64
+    content_topic: ContentTopic
     ephemeral: bool | UnsetType = UNSET
     meta: str | UnsetType = UNSET
+
+
+class MessagingAnswer(msgspec.Struct, rename="camel"):
+    """Its answer."""
+
+    request_id: str
 
 
 class ReceivedRecord(msgspec.Struct, rename="camel", frozen=True):

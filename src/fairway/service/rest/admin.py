@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
-from typing import Any, Final
+from typing import Final, Literal
 
+from msgspec import UNSET, Struct, UnsetType, structs
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -63,9 +64,47 @@ _MAX_PROTOCOLS: Final = 64
 _MAX_NAME: Final = 128
 """Characters of a protocol that are listed."""
 
-Shape = dict[str, Any]
 Members = Callable[[str], Collection[PeerId]]
 """Returns some of the relay peers of a pubsub topic."""
+
+
+class Peer(Struct, rename="camel"):
+    """A connected peer."""
+
+    multiaddr: str
+    protocols: list[str]
+    shards: list[int]
+    connected: Literal["Connected"]
+    agent: str
+    origin: Literal["Static", "UnknownOrigin"]
+    """Whether this node dialled the peer."""
+    score: float | UnsetType = UNSET
+    """Gossipsub score; only in lists by shard."""
+
+
+class ShardPeers(Struct, rename="camel"):
+    """The peers on a shard."""
+
+    shard: int
+    peers: list[Peer]
+
+
+class FilterCriterion(Struct, rename="camel"):
+    """The topics of a filter subscription."""
+
+    pubsub_topic: str
+    content_topic: str
+
+
+class FilterSubscription(Struct, rename="camel"):
+    """The filter subscriptions of a peer."""
+
+    peer_id: str
+    filter_criteria: list[FilterCriterion]
+
+
+PeerCounts = dict[str, dict[str, int]]
+"""Counts by group and name."""
 
 
 class AdminEndpoints:
@@ -89,15 +128,17 @@ class AdminEndpoints:
             raise RefusedError(404, f"Peer with ID {peer_id} not found")
         return answer(found)
 
+    connected_peers = peers
+
     async def service_peers(self, _: Request) -> Response:
         """Return the connected peers that serve one of `SERVICES`, each with those that it serves."""
-        served = [(peer, [name for name in SERVICES if name in peer["protocols"]]) for peer in self._peers().values()]
-        return _listed({**peer, "protocols": protocols} for peer, protocols in served if protocols)
+        served = [(peer, [name for name in SERVICES if name in peer.protocols]) for peer in self._peers().values()]
+        return _listed(structs.replace(peer, protocols=protocols) for peer, protocols in served if protocols)
 
-    async def peers_on_shard(self, request: Request) -> Response:
+    async def connected_peers_on_shard(self, request: Request) -> Response:
         """Return the connected peers that relay a shard."""
         shard = _shard_of(request)
-        return _listed(peer for peer in self._peers().values() if shard in peer["shards"])
+        return _listed(peer for peer in self._peers().values() if shard in peer.shards)
 
     async def relay_peers(self, _: Request) -> Response:
         """Return the relay peers of each shard."""
@@ -124,7 +165,7 @@ class AdminEndpoints:
                 "By Connectedness": {"Connected": len(peers), "NotConnected": 0, "CannotConnect": 0, "CanConnect": 0},
                 "Relay peers": _counts(self._groups(relay.peers_of), "Total relay peers"),
                 "Mesh peers": _counts(self._groups(relay.mesh_of), "Total mesh peers"),
-                "By Protocols": {name: sum(name in peer["protocols"] for peer in peers) for name in _COUNTED},
+                "By Protocols": {name: sum(name in peer.protocols for peer in peers) for name in _COUNTED},
             }
         )
 
@@ -163,8 +204,8 @@ class AdminEndpoints:
                 raise RefusedError(400, f"Failed to connect to peer at index: {index} - {address}") from None
         return fine()
 
-    def _peers(self) -> dict[PeerId, Shape]:
-        """Return the connected peers as JSON has them."""
+    def _peers(self) -> dict[PeerId, Peer]:
+        """Return the connected peers."""
         parts = self._context.parts
         relaying = {shard: parts.relay.peers_of(topic) for shard, topic in self._shards().items()}
         peers = {}
@@ -173,44 +214,42 @@ class AdminEndpoints:
             peers[connection.peer_id] = self._peer(connection, shards)
         return peers
 
-    def _peer(self, connection: Connection, shards: list[int]) -> Shape:
+    def _peer(self, connection: Connection, shards: list[int]) -> Peer:
         info = self._context.parts.host.info_of(connection.peer_id)
         address = connection.remote_address
         if info is not None and info.address is not None and not connection.dialled:
             address = info.address  # the peer's outgoing port accepts no connections
         address = address.without_peer_id().with_peer_id(connection.peer_id)
-        return {
-            "multiaddr": str(address),
-            "protocols": sorted(name[:_MAX_NAME] for name in info.protocols)[:_MAX_PROTOCOLS] if info else [],
-            "shards": shards,
-            "connected": "Connected",
-            "agent": info.agent if info else "",
-            "origin": "Static" if connection.dialled else "UnknownOrigin",
-        }
+        return Peer(
+            multiaddr=str(address),
+            protocols=sorted(name[:_MAX_NAME] for name in info.protocols)[:_MAX_PROTOCOLS] if info else [],
+            shards=shards,
+            connected="Connected",
+            agent=info.agent if info else "",
+            origin="Static" if connection.dialled else "UnknownOrigin",
+        )
 
     def _shards(self) -> dict[int, str]:
         """Return the shards that the node serves, with their pubsub topics."""
         node = self._context.node
         return {shard: pubsub_topic(node.options.cluster_id, shard) for shard in node.shards}
 
-    def _groups(self, members: Members) -> Iterator[Shape]:
+    def _groups(self, members: Members) -> Iterator[ShardPeers]:
         peers = self._peers()
         return (self._group(shard, members, peers) for shard in self._shards())
 
-    def _group(self, shard: int, members: Members, peers: dict[PeerId, Shape]) -> Shape:
+    def _group(self, shard: int, members: Members, peers: dict[PeerId, Peer]) -> ShardPeers:
         node, relay = self._context.node, self._context.parts.relay
         found = members(pubsub_topic(node.options.cluster_id, shard)) if shard <= _LAST_SHARD else ()
-        return {
-            "shard": shard,
-            "peers": [{**peers[peer], "score": relay.score_of(peer)} for peer in found if peer in peers],
-        }
+        scored = [structs.replace(peers[peer], score=relay.score_of(peer)) for peer in found if peer in peers]
+        return ShardPeers(shard=shard, peers=scored)
 
 
-def _listed(items: Iterable[Shape]) -> Response:
+def _listed(items: Iterable[Struct]) -> Response:
     return StreamingResponse(_pieces(items), media_type=JSON)
 
 
-async def _pieces(items: Iterable[Shape]) -> AsyncIterator[bytes]:
+async def _pieces(items: Iterable[Struct]) -> AsyncIterator[bytes]:
     separator = b"["
     for item in items:
         yield separator + json_of(item)
@@ -218,9 +257,9 @@ async def _pieces(items: Iterable[Shape]) -> AsyncIterator[bytes]:
     yield b"[]" if separator == b"[" else b"]"
 
 
-def _subscription(peer: str, criteria: Collection[Criterion]) -> Shape:
-    listed = [{"pubsubTopic": shard, "contentTopic": topic} for shard, topic in sorted(criteria)]
-    return {"peerId": peer, "filterCriteria": listed}
+def _subscription(peer: str, criteria: Collection[Criterion]) -> FilterSubscription:
+    listed = [FilterCriterion(pubsub_topic=shard, content_topic=topic) for shard, topic in sorted(criteria)]
+    return FilterSubscription(peer_id=peer, filter_criteria=listed)
 
 
 def _shard_of(request: Request) -> int:
@@ -232,6 +271,6 @@ def _shard_of(request: Request) -> int:
     return int(text)
 
 
-def _counts(groups: Iterable[Shape], total: str) -> dict[str, int]:
-    counts = {str(group["shard"]): len(group["peers"]) for group in groups}
+def _counts(groups: Iterable[ShardPeers], total: str) -> dict[str, int]:
+    counts = {str(group.shard): len(group.peers) for group in groups}
     return {**counts, total: sum(counts.values())}

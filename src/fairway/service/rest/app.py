@@ -1,6 +1,6 @@
 """`make_app`: the ASGI application of the REST API.
 
-Each operation of the OpenAPI document is a route to its handler. `Access` checks the bearer tokens (RFC 6750); `Gate`
+Each of the `CALLS` is a route to its handler. `Access` checks the bearer tokens (RFC 6750); `Gate`
 limits concurrent requests and the web pages that may use the API. All handlers have the same time limit, and their
 errors become answers.
 
@@ -18,9 +18,8 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -42,14 +41,14 @@ from fairway.service.rest.context import RestContext
 from fairway.service.rest.events import EventEndpoints
 from fairway.service.rest.filter import FilterEndpoints
 from fairway.service.rest.health import HealthEndpoints
-from fairway.service.rest.lightpush import push, push_v1
+from fairway.service.rest.lightpush import LightPushEndpoints
 from fairway.service.rest.messaging import MessagingEndpoints
-from fairway.service.rest.metrics import metrics
-from fairway.service.rest.openapi import PATHS
+from fairway.service.rest.metrics import MetricsEndpoints
+from fairway.service.rest.openapi import CALLS, Call
 from fairway.service.rest.options import RestOptions
 from fairway.service.rest.pages import PageEndpoints
 from fairway.service.rest.relay import RelayEndpoints
-from fairway.service.rest.store import messages as store_messages
+from fairway.service.rest.store import StoreEndpoints
 
 MAX_REQUESTS: Final = 64
 """Requests under way at once, without event streams. Beyond it the request whose body the server has awaited longest is
@@ -58,19 +57,21 @@ ANSWER_TIMEOUT_S: Final = 20.0
 """Time to receive the body of a request and to answer it; after it the answer is 503."""
 
 Handler = Callable[[Request], Awaitable[Response]]
-_CONSUMING: Final = {
-    "relay_messages",
-    "relay_auto_messages",
-    "filter_messages",
-    "filter_shard_messages",
-    "messaging_send_events",
-    "messaging_events_of_send",
-    "messaging_received",
-    "events_stream",
-}
-"""Operations whose ``GET`` removes messages from a cache or occupies a place among the event streams."""
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
 _LOG: Final = logging.getLogger(__name__)
+_ENDPOINTS: Final[dict[str, Callable[[RestContext], object]]] = {
+    "node": HealthEndpoints,
+    "relay": RelayEndpoints,
+    "lightpush": LightPushEndpoints,
+    "messaging": MessagingEndpoints,
+    "filter": FilterEndpoints,
+    "store": StoreEndpoints,
+    "admin": AdminEndpoints,
+    "events": EventEndpoints,
+    "metrics": MetricsEndpoints,
+    "docs": PageEndpoints,
+}
+"""The handlers of the calls with each tag."""
 OPEN_TAG: Final = "docs"
 """Calls without data of the node, such as the pages; they need no token."""
 ADMIN_TAG: Final = "admin"
@@ -141,13 +142,9 @@ register_url_convertor("shard", _ShardConvertor())
 
 def make_app(context: RestContext) -> Gate:
     """Return the application that serves a node."""
-    handlers = handlers_of(context)
     access = Access(context.options)
-    routes = [
-        _route(path, verb, operation["operationId"], _limited(context, access, operation, handlers))
-        for path, operations in PATHS.items()
-        for verb, operation in operations.items()
-    ]
+    endpoints = {tag: kind(context) for tag, kind in _ENDPOINTS.items()}
+    routes = [_route(call, _limited(context, access, call, getattr(endpoints[call.tag], call.name))) for call in CALLS]
     origins = context.options.allowed_origins
     cross_origin = Middleware(
         CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST", "PUT", "DELETE"], allow_headers=["*"]
@@ -161,80 +158,19 @@ def make_app(context: RestContext) -> Gate:
     return Gate(context, app)
 
 
-def handlers_of(context: RestContext) -> Mapping[str, Handler]:
-    """Return the handlers by operation id."""
-    health, relay = HealthEndpoints(context), RelayEndpoints(context)
-    filters, messaging = FilterEndpoints(context), MessagingEndpoints(context)
-    admin, pages = AdminEndpoints(context), PageEndpoints()
-    return {
-        "node_health": health.health,
-        "node_info": health.info,
-        "node_version": health.version,
-        "node_debug_info": health.info,
-        "node_debug_version": health.version,
-        "relay_subscribe": relay.subscribe,
-        "relay_unsubscribe": relay.unsubscribe,
-        "relay_messages": relay.messages,
-        "relay_publish": relay.publish,
-        "relay_auto_subscribe": relay.auto_subscribe,
-        "relay_auto_unsubscribe": relay.auto_unsubscribe,
-        "relay_auto_messages": relay.auto_messages,
-        "relay_auto_publish": relay.auto_publish,
-        "lightpush_push": partial(push, context),
-        "lightpush_push_v1": partial(push_v1, context),
-        "filter_subscribe": filters.subscribe,
-        "filter_resubscribe": filters.subscribe,
-        "filter_unsubscribe": filters.unsubscribe,
-        "filter_unsubscribe_all": filters.unsubscribe_all,
-        "filter_ping": filters.ping,
-        "filter_shard_messages": filters.messages,
-        "filter_messages": filters.messages,
-        "store_messages": partial(store_messages, context),
-        "messaging_subscribe": messaging.subscribe,
-        "messaging_unsubscribe": messaging.unsubscribe,
-        "messaging_send": messaging.send,
-        "messaging_send_events": messaging.send_events,
-        "messaging_events_of_send": messaging.events_of_send,
-        "messaging_received": messaging.received,
-        "admin_peers": admin.peers,
-        "admin_connect": admin.connect,
-        "admin_service_peers": admin.service_peers,
-        "admin_connected_peers": admin.peers,
-        "admin_connected_peers_on_shard": admin.peers_on_shard,
-        "admin_relay_peers": admin.relay_peers,
-        "admin_relay_peers_on_shard": admin.relay_peers_on_shard,
-        "admin_mesh_peers": admin.mesh_peers,
-        "admin_mesh_peers_on_shard": admin.mesh_peers_on_shard,
-        "admin_statistics": admin.statistics,
-        "admin_peer": admin.peer,
-        "admin_filter_subscriptions": admin.filter_subscriptions,
-        "admin_log_level": admin.log_level,
-        "events_stream": EventEndpoints(context).stream,
-        "metrics_text": partial(metrics, context),
-        "docs_openapi": pages.openapi,
-        "docs_page": pages.docs,
-        "docs_operator": pages.operator,
-    }
-
-
-def _route(path: str, verb: str, operation_id: str, handler: Handler) -> Route:
-    pattern = path.replace("{pubsubTopic}/{", "{pubsubTopic:shard}/{").replace("Topic}", "Topic:path}")
+def _route(call: Call, handler: Handler) -> Route:
+    pattern = call.path.replace("{pubsubTopic}/{", "{pubsubTopic:shard}/{").replace("Topic}", "Topic:path}")
     pattern = pattern.replace("{requestId}", "{requestId:path}")  # which may be empty
-    route = Route(pattern, handler, methods=[verb])
-    if route.methods is not None and operation_id in _CONSUMING:
+    route = Route(pattern, handler, methods=[call.verb])
+    if route.methods is not None and call.consumes:
         route.methods.discard("HEAD")
     return route
 
 
-def _limited(
-    context: RestContext, access: Access, operation: Mapping[str, Any], handlers: Mapping[str, Handler]
-) -> Handler:
-    operation_id, (tag,) = operation["operationId"], operation["tags"]
-    handler = handlers[operation_id]
-
+def _limited(context: RestContext, access: Access, call: Call, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
         try:
-            access.check(tag, request.headers)
+            access.check(call.tag, request.headers)
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 response = await handler(request)
         except RefusedError as refusal:
@@ -242,9 +178,9 @@ def _limited(
         except TimeoutError:
             response = PlainText("the node did not answer in time", 503)
         except FairwayError as error:
-            _LOG.warning("%s failed: %s", operation_id, error)
+            _LOG.warning("%s failed: %s", call.operation_id, error)
             response = PlainText(str(error), 500)
-        context.requests[operation_id, response.status_code] += 1
+        context.requests[call.operation_id, response.status_code] += 1
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 

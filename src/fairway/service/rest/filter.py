@@ -46,6 +46,8 @@ class FilterEndpoints:
             )
         return _answer(asked.request_id)
 
+    resubscribe = subscribe
+
     async def unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from content topics."""
         asked = await self._asked(request, FilterRequest)
@@ -77,6 +79,8 @@ class FilterEndpoints:
         if taken is None:
             raise RefusedError(400, f"Not subscribed to topic: {topic}")
         return answer([filter_shape(routed.message) for routed in taken])
+
+    shard_messages = messages
 
     def _unsubscribed(self, request_id: str, *, found: bool) -> Response:
         self._context.leave_unneeded()

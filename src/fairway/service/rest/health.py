@@ -7,8 +7,9 @@ The protocols, their order and the texts are those of nwaku: ``waku/rest_api/end
 from __future__ import annotations
 
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
+from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +33,24 @@ _SERVED_ELSEWHERE: Final = (
 )
 
 
+class Health(Struct, rename="camel"):
+    """The health of a node."""
+
+    node_health: str
+    """``READY`` or ``NOT_READY``."""
+    connection_status: str
+    """``Disconnected``, ``PartiallyConnected`` or ``Connected``."""
+    protocols_health: list[dict[str, str]]
+    """For each protocol its name and state, and ``desc`` if it is not ready."""
+
+
+class Info(Struct, rename="camel"):
+    """The addresses of a node, and its record (EIP-778) if its key signs one."""
+
+    listen_addresses: list[str]
+    enr_uri: str | UnsetType = UNSET
+
+
 class HealthEndpoints:
     """The handlers of one server."""
 
@@ -45,20 +64,24 @@ class HealthEndpoints:
     async def info(self, _: Request) -> Response:
         """Return the addresses that the node listens on, and its record, if its key signs one."""
         node = self._context.node
-        record = {} if node.record is None else {"enrUri": str(node.record)}
-        return answer({"listenAddresses": [str(address) for address in node.addresses], **record})
+        record = UNSET if node.record is None else str(node.record)
+        return answer(Info(listen_addresses=[str(address) for address in node.addresses], enr_uri=record))
+
+    debug_info = info
 
     async def version(self, _: Request) -> Response:
         """Return the name and version of the program."""
         return PlainText(f"fairway {metadata.version('fairway')}")
 
+    debug_version = version
 
-def health_of(context: RestContext) -> dict[str, Any]:
+
+def health_of(context: RestContext) -> Health:
     """Return the health of a node and of its protocols."""
     node = context.node
     ready = node.status.connected
 
-    def of(name: str, problem: str) -> dict[str, Any]:
+    def of(name: str, problem: str) -> dict[str, str]:
         return {name: READY} if ready else {name: NOT_READY, "desc": problem}
 
     protocols = [
@@ -72,11 +95,11 @@ def health_of(context: RestContext) -> dict[str, Any]:
         {"Peer Exchange": READY},
         *({name: NOT_MOUNTED} for name in _SERVED_ELSEWHERE),
     ]
-    return {
-        "nodeHealth": READY if node.is_healthy else NOT_READY,
-        "connectionStatus": _connection_status(context),
-        "protocolsHealth": protocols,
-    }
+    return Health(
+        node_health=READY if node.is_healthy else NOT_READY,
+        connection_status=_connection_status(context),
+        protocols_health=protocols,
+    )
 
 
 def _connection_status(context: RestContext) -> str:
@@ -87,7 +110,7 @@ def _connection_status(context: RestContext) -> str:
     return "PartiallyConnected" if peers else "Disconnected"
 
 
-def _store(context: RestContext) -> dict[str, Any]:
+def _store(context: RestContext) -> dict[str, str]:
     archive = context.parts.archive
     if archive is None:
         return {"Store": NOT_MOUNTED}

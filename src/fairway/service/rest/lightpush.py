@@ -28,43 +28,50 @@ _NWAKU_TEXTS: Final = {
 }
 
 
-async def push(context: RestContext, request: Request) -> Response:
-    """Publish a message."""
-    body = await context.body_of(request)
-    try:
-        asked = decode_body(request, body, PushRequest)
-    except RefusedError as refusal:
-        return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {refusal.text}")
-    try:
-        response = await _push(context, client_of(request), asked)
-    except (DecodeError, ConfigurationError) as error:
-        return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {error}")
-    if response.is_success:
-        return answer(PushAnswer(relay_peer_count=response.relay_peer_count))
-    return _refused(response.status_code, response.status_desc or "")
+class LightPushEndpoints:
+    """The handlers of one server."""
 
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
 
-async def push_v1(context: RestContext, request: Request) -> Response:
-    """Publish a message; the answer is a line of text."""
-    asked = decode_body(request, await context.body_of(request), PushRequest)
-    try:
-        response = await _push(context, client_of(request), asked)
-    except (DecodeError, ConfigurationError) as error:
-        raise RefusedError(400, f"Invalid message: {error}") from None
-    match response.status_code:
-        case StatusCode.SUCCESS:
-            return fine()
-        case StatusCode.BAD_REQUEST:
-            raise RefusedError(400, f"Invalid message: {response.status_desc}")
-        case StatusCode.TOO_MANY_REQUESTS:
-            raise RefusedError(429, "Request rate limmit reached")
-        case StatusCode.PAYLOAD_TOO_LARGE:
-            detail = f"Message size exceeded maximum of {context.rules.max_message_bytes} bytes"
-        case StatusCode.NO_PEERS_TO_RELAY | StatusCode.UNSUPPORTED_PUBSUB_TOPIC:
-            detail = f"not_published_to_any_peer: {response.status_desc}"
-        case _:
-            detail = response.status_desc or ""
-    raise RefusedError(503, f"Failed to request a message push: {detail}")
+    async def push(self, request: Request) -> Response:
+        """Publish a message."""
+        context = self._context
+        body = await context.body_of(request)
+        try:
+            asked = decode_body(request, body, PushRequest)
+        except RefusedError as refusal:
+            return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {refusal.text}")
+        try:
+            response = await _push(context, client_of(request), asked)
+        except (DecodeError, ConfigurationError) as error:
+            return _refused(StatusCode.BAD_REQUEST, f"Invalid push request! {error}")
+        if response.is_success:
+            return answer(PushAnswer(relay_peer_count=response.relay_peer_count))
+        return _refused(response.status_code, response.status_desc or "")
+
+    async def push_v1(self, request: Request) -> Response:
+        """Publish a message; the answer is a line of text."""
+        context = self._context
+        asked = decode_body(request, await context.body_of(request), PushRequest)
+        try:
+            response = await _push(context, client_of(request), asked)
+        except (DecodeError, ConfigurationError) as error:
+            raise RefusedError(400, f"Invalid message: {error}") from None
+        match response.status_code:
+            case StatusCode.SUCCESS:
+                return fine()
+            case StatusCode.BAD_REQUEST:
+                raise RefusedError(400, f"Invalid message: {response.status_desc}")
+            case StatusCode.TOO_MANY_REQUESTS:
+                raise RefusedError(429, "Request rate limmit reached")
+            case StatusCode.PAYLOAD_TOO_LARGE:
+                detail = f"Message size exceeded maximum of {context.rules.max_message_bytes} bytes"
+            case StatusCode.NO_PEERS_TO_RELAY | StatusCode.UNSUPPORTED_PUBSUB_TOPIC:
+                detail = f"not_published_to_any_peer: {response.status_desc}"
+            case _:
+                detail = response.status_desc or ""
+        raise RefusedError(503, f"Failed to request a message push: {detail}")
 
 
 async def _push(context: RestContext, client: str, asked: PushRequest) -> LightPushResponse:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.rest.shapes import MessageRequest, MessagingRequest, message_of
+from fairway.nodes.rest.shapes import MessageRequest, MessagingAnswer, MessagingRequest, message_of
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
 from fairway.service.rest.context import RestContext
 
@@ -59,7 +59,7 @@ class MessagingEndpoints:
         except (DecodeError, ConfigurationError) as error:
             raise RefusedError(400, f"Invalid message: {error}") from None
         self._subscribe(shards)
-        return answer({"requestId": context.sends.send(routed)})
+        return answer(MessagingAnswer(request_id=context.sends.send(routed)))
 
     async def send_events(self, _: Request) -> Response:
         """Return and remove the events of all sends."""

@@ -34,18 +34,25 @@ _COUNTERS: Final = {
 """The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
 
 
-async def metrics(context: RestContext, _: Request) -> Response:
-    """Return all statistics as text."""
-    archive: ArchiveStatistics | None = None
-    if context.parts.archive is not None:
-        try:
-            archive = await context.parts.archive.statistics()
-        except FairwayError:
-            archive = None  # the statistics of an archive that cannot be read are left out
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(context, archive))
-    ProcessCollector(registry=registry)
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE)
+class MetricsEndpoints:
+    """The handler of one server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def text(self, _: Request) -> Response:
+        """Return all statistics as text."""
+        context = self._context
+        archive: ArchiveStatistics | None = None
+        if context.parts.archive is not None:
+            try:
+                archive = await context.parts.archive.statistics()
+            except FairwayError:
+                archive = None  # the statistics of an archive that cannot be read are left out
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Numbers(context, archive))
+        ProcessCollector(registry=registry)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE)
 
 
 class _Numbers(Collector):

@@ -20,19 +20,19 @@ from starlette.responses import HTMLResponse, Response
 
 from fairway.nodes.rest.shapes import json_of
 from fairway.service.rest.answers import answer
+from fairway.service.rest.context import RestContext
 from fairway.service.rest.openapi import openapi_document
 
 _PART: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _OPERATIONS: Final = "<!-- operations -->"
 _TITLE: Final = "<!-- title -->"
 _DESCRIPTION: Final = "<!-- description -->"
-_EXAMPLES: Final[dict[str, Any]] = {"string": "text", "integer": 0, "number": 0, "boolean": False, "object": {}}
 
 
 class PageEndpoints:
     """The handlers of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, _: RestContext) -> None:
         document = openapi_document(metadata.version("fairway"))
         self._document: Final = bytes(answer(document).body)
         self._operator: Final = _Page(_file("operator.html"))
@@ -42,7 +42,7 @@ class PageEndpoints:
         """Return the page that shows the node at work."""
         return self._operator.response()
 
-    async def docs(self, _: Request) -> Response:
+    async def page(self, _: Request) -> Response:
         """Return the page about the API."""
         return self._docs.response()
 
@@ -127,7 +127,7 @@ def _field(operation: str, parameter: dict[str, Any]) -> str:
     """Return a field for a parameter; those of the path must be filled."""
     place, name = parameter["in"], parameter["name"]
     identifier = escape(f"{operation}-{name}")
-    value = escape(str(parameter["schema"].get("example", "") if place == "path" else ""))
+    value = escape(str(parameter.get("example", "")))
     help_text = escape(parameter.get("description", "")) + (" This form encodes it." if place == "path" else "")
     return (
         f'<p class="field"><label for="{identifier}"><code>{escape(name)}</code> '
@@ -154,16 +154,19 @@ def _body(operation: str, described: dict[str, Any], schemas: dict[str, Any]) ->
 
 
 def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
-    """Return a value of a schema, with the fields that are required."""
+    """Return a value of a schema, with the fields that are required or have an example."""
     if "$ref" in schema:
         return _example(schemas[_name(schema)], schemas)
-    if "example" in schema:
-        return schema["example"]
-    if schema["type"] == "array":
-        return [_example(schema["items"], schemas)]
-    if schema["type"] == "object":
-        return {name: _example(schema["properties"][name], schemas) for name in schema.get("required", ())}
-    return _EXAMPLES[schema["type"]]
+    if "examples" in schema:
+        return schema["examples"][0]
+    match schema["type"]:
+        case "array":
+            return [_example(schema["items"], schemas)]
+        case "object":
+            required = schema["required"]
+            fields = schema["properties"].items()
+            return {name: _example(each, schemas) for name, each in fields if name in required or "examples" in each}
+    return "text"
 
 
 def _schemas(described: dict[str, Any]) -> str:

@@ -38,24 +38,31 @@ _FALSE: Final = {"n", "no", "false", "0", "off"}
 _INT64: Final = 2**63
 
 
-async def messages(context: RestContext, request: Request) -> Response:
-    """Return a page of messages."""
-    asked = store_query_of(request.query_params)
-    address = request.query_params.get("peerAddr", "")
-    peer = _peer_in(address) if address else None
-    parts = context.parts
-    if peer is not None and peer.peer_id != context.node.peer_id:
-        response = await ask_store_at(parts.requests, peer, asked)
-    elif parts.store is None:
-        response = await ask_store_peers(parts.requests, asked)
-    else:
-        response = await parts.store.query(client_of(request), asked, now_s=time.monotonic())
-    if response.status_code == 429:
-        raise RefusedError(429, "Request rate limit reached")
-    if not response.is_success:
-        refused = 400 <= (response.status_code or 0) < 500
-        raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
-    return answer(_page(response))
+class StoreEndpoints:
+    """The handler of one server."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+    async def messages(self, request: Request) -> Response:
+        """Return a page of messages."""
+        context = self._context
+        asked = store_query_of(request.query_params)
+        address = request.query_params.get("peerAddr", "")
+        peer = _peer_in(address) if address else None
+        parts = context.parts
+        if peer is not None and peer.peer_id != context.node.peer_id:
+            response = await ask_store_at(parts.requests, peer, asked)
+        elif parts.store is None:
+            response = await ask_store_peers(parts.requests, asked)
+        else:
+            response = await parts.store.query(client_of(request), asked, now_s=time.monotonic())
+        if response.status_code == 429:
+            raise RefusedError(429, "Request rate limit reached")
+        if not response.is_success:
+            refused = 400 <= (response.status_code or 0) < 500
+            raise RefusedError(400 if refused else 500, response.status_desc or "the store query failed")
+        return answer(_page(response))
 
 
 def store_query_of(parameters: QueryParams) -> StoreQueryRequest:
