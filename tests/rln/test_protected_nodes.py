@@ -15,7 +15,6 @@ import pytest
 import fairway
 from chain_node import ADDRESS, ChainNode, serving
 from fairway.channel.creation import create_reliable_channel
-from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, RlnError
 from fairway.libp2p.host import Host
 from fairway.nodes.node import NodeQuota, RoutedMessage
@@ -278,15 +277,6 @@ class Rest:
         _, text = await asyncio.to_thread(self._ask, "/health")
         return {name: state for each in json.loads(text)["protocolsHealth"] for name, state in each.items()}
 
-    async def statistics(self):
-        """Return the first event of the operator's page."""
-        return await asyncio.to_thread(self._first_event)
-
-    def _first_event(self):
-        with urllib.request.urlopen(f"{self.server.url}/events?statistics=true", timeout=PATIENCE_S) as stream:
-            line = next(line for line in stream if line.startswith(b"data: "))
-        return json.loads(line.removeprefix(b"data: "))
-
     def _ask(self, path, body=None):
         request = urllib.request.Request(
             f"{self.server.url}{path}", data=body, headers={"Content-Type": "application/json"}
@@ -325,11 +315,6 @@ def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
                 "fairway_rln_waiting 0.0",
             ):
                 assert line in said
-            assert (await rest.statistics())["proofs"] == {
-                "verdicts": {"admitted": 2, "repeated": 0, "missing": 2, "invalid": 1},
-                "waiting": 0,
-                "failedLooksAtGroup": 0,
-            }
             assert (await rest.health())["Rln Relay"] == "READY"
 
     harbour.run(work)
@@ -460,39 +445,6 @@ def test_cheap_checks_refuse_messages_before_the_verification(harbour, verifier)
     assert admitted is None
     assert (wrong.fault, again.fault) == (ProofFault.INVALID, ProofFault.DUPLICATE)
     assert counting.verified == 1
-
-
-@pytest.mark.full
-def test_a_forger_costs_a_few_verifications_and_others_at_its_address_are_served(harbour, verifier):
-    class Counting:
-        refused = 0
-
-        def verify(self, proof, signal):
-            holds = verifier.verify(proof, signal)
-            self.refused += not holds
-            return holds
-
-    counting = Counting()
-    good = [proven(harbour, number) for number in range(3)]
-
-    async def judged():
-        gate = ProofGate(MembershipFile(harbour.group), counting)
-        gate.start()
-        try:
-            began_s = monotonic_s()
-            for number in range(200):
-                refusal = await gate.judge("proxy", with_changed_proof(good[0], nullifier=element(number + 1)))
-                assert refusal.fault in {ProofFault.INVALID, ProofFault.NOT_VERIFIED}
-            assert counting.refused <= 1 + 4 + (monotonic_s() - began_s) + 1
-            for one in good:
-                async with asyncio.timeout(PATIENCE_S):
-                    while (refusal := await gate.judge("proxy", one)) is not None:
-                        assert refusal.fault is ProofFault.NOT_VERIFIED
-                        await asyncio.sleep(0.1)
-        finally:
-            await gate.close()
-
-    asyncio.run(judged())
 
 
 def test_a_membership_that_cannot_count_sends_nothing(harbour):

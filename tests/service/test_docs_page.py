@@ -77,9 +77,9 @@ def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, s
 def test_a_stream_of_events_is_shown_until_it_is_stopped(browser, served):
     with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
         form = call(page, "events_stream")
-        form.get_by_label("statistics").fill("true")
+        form.get_by_label("contentTopics").fill(TOPIC)
         shown = answer(form, "200")
-        page.wait_for_function("(pre) => pre.textContent.includes('event: statistics')", arg=shown.element_handle())
+        page.wait_for_function("(pre) => pre.textContent.includes('retry: 1000')", arg=shown.element_handle())
         assert form.locator(".curl").inner_text().startswith("curl -N ")
         form.get_by_role("button", name="Stop").click()
         form.locator(".status", has_text="stopped").wait_for()

@@ -250,7 +250,7 @@ def test_a_slow_reader_loses_the_oldest_messages_and_gets_a_gap(rest, monkeypatc
 
 
 def test_readers_beyond_the_limit_get_503_until_others_leave(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.server_sent_events.MAX_EVENT_STREAMS", 2)
+    monkeypatch.setattr("fairway.service.rest.events.MAX_EVENT_STREAMS", 2)
 
     async def work():
         async with rest.serving() as (_, server):

@@ -1,4 +1,4 @@
-"""``GET /events``: messages as they arrive, or statistics of the node, as server-sent events.
+"""``GET /events``: messages as they arrive, as server-sent events (WHATWG HTML, "Server-sent events").
 
 An event ``message`` has the shape of an entry of a store page. Its id is the message hash, a dot, and the number of the
 message in the order of arrival. A client that reconnects sends its last id (``Last-Event-ID``). The node first sends
@@ -6,10 +6,10 @@ the later messages from its archive, in the order of arrival and without ephemer
 messages may be missing: the node has restarted, the id is unknown, the archive lacks messages, or the client reads too
 slowly. The client should then query the store.
 
-A comment follows every `HEARTBEAT_S` without an event. With ``statistics=true`` the events are those of
-`StatisticsEvents` instead.
+A comment follows every `HEARTBEAT_S` without an event.
 
-Invariant: the messages that wait for a client are bounded, and no client delays another.
+Invariants: the messages that wait for a client are bounded, and no client delays another. A stream ends when its client
+disconnects or the server closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from fairway.errors import FairwayError, StorageError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
@@ -28,11 +28,11 @@ from fairway.nodes.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.service.distribution import ArrivedMessage
 from fairway.service.rest.answers import RefusedError
 from fairway.service.rest.context import RestContext
-from fairway.service.rest.server_sent_events import ServerSentEvents, begin, chunk
-from fairway.service.rest.statistics import Statistics, StatisticsEvents
 from fairway.subscription import Subscription
 from fairway.units import counted
 
+MAX_EVENT_STREAMS: Final = 256
+"""Streams open at once; a further request is answered with 503."""
 MAX_CONTENT_TOPICS: Final = 1_000
 """Content topics of one stream."""
 EVENT_STREAM_BYTES: Final = 8_388_608
@@ -40,7 +40,14 @@ EVENT_STREAM_BYTES: Final = 8_388_608
 HEARTBEAT_S: Final = 15.0
 """Time without an event after which a stream sends a comment."""
 _PAGE: Final = 100
-HEARTBEAT: Final = b": still here\n\n"
+_HEARTBEAT: Final = b": still here\n\n"
+_RETRY: Final = b"retry: 1000\n\n"
+"""Tells the browser to connect again after 1,000 ms."""
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 class EventEndpoints:
@@ -48,16 +55,13 @@ class EventEndpoints:
 
     def __init__(self, context: RestContext) -> None:
         self._context: Final = context
-        self._statistics: Final = Statistics(context)
 
     async def stream(self, request: Request) -> Response:
         """Begin an event stream."""
         context, asked = self._context, request.query_params
         topics = [topic for text in asked.getlist("contentTopics") for topic in text.split(",") if topic]
-        if asked.get("statistics") == "true":
-            if topics:
-                raise RefusedError(400, "ask for contentTopics or for statistics=true, each on a stream of its own")
-            return StatisticsEvents(context, self._statistics)
+        if context.event_streams >= MAX_EVENT_STREAMS:
+            raise RefusedError(503, "too many event streams are open; try again later")
         if not topics or len(topics) > MAX_CONTENT_TOPICS:
             raise RefusedError(
                 400, f"contentTopics names 1 to {MAX_CONTENT_TOPICS} content topics, with commas between"
@@ -69,14 +73,30 @@ class EventEndpoints:
         return MessageEvents(context, wanted, last)
 
 
-class MessageEvents(ServerSentEvents):
+class MessageEvents(Response):
     """The messages of content topics: first those since the last event id, then new ones."""
 
     def __init__(self, context: RestContext, wanted: Collection[tuple[str, str]], last: str) -> None:
-        super().__init__(context)
+        super().__init__()
+        self._context: Final = context
         self._wanted: Final = wanted
         self._last: Final = last
         self._arrivals: Final = context.parts.distribution.arrivals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        """Send events until the client or the node ends the stream."""
+        context = self._context
+        ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(context.closing.wait())]
+        writing = asyncio.ensure_future(self._write(send))
+        with context.counting_stream():
+            try:
+                await asyncio.wait([*ends, writing], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (*ends, writing):
+                    task.cancel()
+                await asyncio.gather(*ends, writing, return_exceptions=True)
+        if context.closing.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _write(self, send: Send) -> None:
         distribution = self._context.parts.distribution
@@ -85,11 +105,12 @@ class MessageEvents(ServerSentEvents):
             # There is no await after `follow` until the log is read: each message is either in `live` or in `missed`.
             message_hash, number = _parsed(self._last)
             missed = self._arrivals.missed(number, message_hash, self._wanted)
-            await begin(send)
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await _chunk(send, _RETRY)
             if missed is not None:
                 await self._repeat(missed, send)
             elif self._last:
-                await chunk(send, _gap("the last event id is unknown: the node has restarted, or the id is too old"))
+                await _chunk(send, _gap("the last event id is unknown: the node has restarted, or the id is too old"))
             await self._write_live(live, send)
         finally:
             live.close()
@@ -102,7 +123,7 @@ class MessageEvents(ServerSentEvents):
             try:
                 page = await self._page(StoreQuery(message_hashes=tuple(each for _, each in part), page_size=rows))
             except FairwayError as error:
-                await chunk(send, _gap(f"the archive cannot be read: {error}"))
+                await _chunk(send, _gap(f"the archive cannot be read: {error}"))
                 return
             if page.cursor is not None and rows > 1:  # more than the size of a page
                 rows //= 2
@@ -114,10 +135,10 @@ class MessageEvents(ServerSentEvents):
                 for number, message_hash in part
                 if message_hash in found and self._wants(found[message_hash])
             ]
-            await chunk(send, b"".join(events))
+            await _chunk(send, b"".join(events))
             place += rows
         if lacking:
-            await chunk(send, _gap(f"the archive does not have {counted(lacking, 'message')}"))
+            await _chunk(send, _gap(f"the archive does not have {counted(lacking, 'message')}"))
 
     async def _page(self, query: StoreQuery) -> StorePage:
         archive = self._context.parts.archive
@@ -132,18 +153,30 @@ class MessageEvents(ServerSentEvents):
                 async with asyncio.timeout(HEARTBEAT_S):
                     batch = await live.next_batch()
             except TimeoutError:
-                await chunk(send, HEARTBEAT)
+                await _chunk(send, _HEARTBEAT)
                 continue
             if not batch:
                 return
             if live.dropped > dropped:
-                await chunk(send, _gap(f"dropped {counted(live.dropped - dropped, 'message')}: the reader is too slow"))
+                await _chunk(
+                    send, _gap(f"dropped {counted(live.dropped - dropped, 'message')}: the reader is too slow")
+                )
                 dropped = live.dropped
             for arrival in batch:
-                await chunk(send, _event(arrival.message, arrival.number))
+                await _chunk(send, _event(arrival.message, arrival.number))
 
     def _wants(self, message: RoutedMessage) -> bool:
         return (message.pubsub_topic, message.message.content_topic) in self._wanted
+
+
+async def _chunk(send: Send, data: bytes) -> None:
+    """Send a part of the answer; wait while the client reads too slowly."""
+    await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 def _event(message: RoutedMessage, number: int) -> bytes:

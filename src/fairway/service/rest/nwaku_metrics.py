@@ -21,7 +21,7 @@ from fairway.service.archives import ArchiveStatistics
 from fairway.service.distribution import SIZE_BOUNDS
 from fairway.service.rest.admin import SERVICES
 from fairway.service.rest.context import RestContext
-from fairway.service.rest.statistics import agents_of
+from fairway.visible import visible
 from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
@@ -43,6 +43,9 @@ _PEERS_BY: Final = {
     "px_peers": PEER_EXCHANGE_PROTOCOL,
 }
 _KILOBYTE: Final = 1_000
+MAX_AGENTS: Final = 20
+"""Most frequent programs of peers that have a number of their own."""
+_MAX_NAME: Final = 100
 _Numbers = Mapping[Any, float] | float
 """Numbers by the values of their labels, which are tuples of text; or the only number."""
 
@@ -94,8 +97,7 @@ def _peers(prefix: str, context: RestContext) -> Iterator[Metric]:
     topics = {shard: pubsub_topic(node.options.cluster_id, shard) for shard in node.shards}
     by_shard = {(str(shard),): parts.relay.peer_count(topic) for shard, topic in topics.items()}
     yield gauge(f"{prefix}_connected_peers_per_shard", "Relay peers by shard", by_shard, "shard")
-    by_agent = {(str(one["agent"] or "other"),): one["peers"] for one in agents_of(context)}
-    yield gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", by_agent, "agent")
+    yield gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", _agents(context), "agent")
     yield gauge(f"{prefix}_peer_store_size", "Connected peers, and known records", _known_peers(context))
     for name, protocol in _PEERS_BY.items():
         yield gauge(f"{prefix}_{name}", f"Peers that serve {protocol}", served[protocol])
@@ -166,6 +168,18 @@ def _proofs(prefix: str, context: RestContext) -> Iterator[Metric]:
     yield counter(f"{prefix}_rln_messages_total_total", "Messages with a judged proof", seen)
     yield counter(f"{prefix}_rln_spam_messages_total_total", "Double signals", spam)
     yield counter(f"{prefix}_rln_invalid_messages_total_total", "Messages without a good proof", invalid, "type")
+
+
+def _agents(context: RestContext) -> dict[tuple[str], int]:
+    """Return the programs of the connected peers, cut and made visible, with the number of peers of each."""
+    host = context.parts.host
+    counts: Counter[str] = Counter()
+    for peer in {connection.peer_id for connection in host.connections()}:
+        info = host.info_of(peer)
+        counts[visible(info.agent[:_MAX_NAME]) if info and info.agent else "unknown"] += 1
+    agents = {(agent,): count for agent, count in counts.most_common(MAX_AGENTS)}
+    rest = counts.total() - sum(agents.values())
+    return agents | ({("other",): rest} if rest else {})
 
 
 def _known_peers(context: RestContext) -> int:
