@@ -158,9 +158,8 @@ class MessageEvents(Response):
             if not batch:
                 return
             if live.dropped > dropped:
-                await _chunk(
-                    send, _gap(f"dropped {counted(live.dropped - dropped, 'message')}: the reader is too slow")
-                )
+                lost = counted(live.dropped - dropped, "message")
+                await _chunk(send, _gap(f"dropped {lost}: the reader is too slow"))
                 dropped = live.dropped
             for arrival in batch:
                 await _chunk(send, _event(arrival.message, arrival.number))
