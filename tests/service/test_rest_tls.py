@@ -18,7 +18,6 @@ from fairway.errors import ConfigurationError, NodeUnavailableError
 from fairway.nodes.connecting import connect
 from fairway.nodes.node import RoutedMessage
 from fairway.service.rest import RestOptions, RestServer
-from fairway.service.rest.protocol import REQUEST_TIMEOUT_S
 from fairway.wire.waku_message import WakuMessage
 from nodes_in_threads import NodeInThread
 from patience import PATIENCE_S, run
@@ -92,17 +91,6 @@ def test_a_renewed_certificate_is_used_by_the_next_connection(authority, options
         options.tls_key.write_bytes(b"no key")
         serving.server.context.certificate.refresh()
         assert certificate_at(serving.server, authority) == second
-
-
-@pytest.mark.full
-def test_a_client_that_begins_no_handshake_is_disconnected(options):
-    with (
-        NodeInThread(options) as serving,
-        socket.create_connection(("127.0.0.1", serving.server.port), PATIENCE_S) as silent,
-    ):
-        began_s = time.monotonic()
-        assert silent.recv(1) == b""
-        assert time.monotonic() - began_s > REQUEST_TIMEOUT_S - 1
 
 
 def test_an_invalid_certificate_raises_an_error_before_the_server_listens(rest, tmp_path, options):

@@ -19,6 +19,7 @@ import hmac
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -51,10 +52,12 @@ from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import StoreEndpoints
 
 MAX_REQUESTS: Final = 64
-"""Requests under way at once, without event streams. Beyond it the request whose body the server has awaited longest is
-answered with 408; if the server awaits no body, the new request is answered with 503."""
+"""Requests under way at once, without event streams; a further one is answered with 503."""
 ANSWER_TIMEOUT_S: Final = 20.0
 """Time to receive the body of a request and to answer it; after it the answer is 503."""
+
+READ_TIMEOUT_S: Final = 120.0
+"""Time until a client has read its answer; after it the connection ends."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
@@ -204,11 +207,12 @@ class Gate:
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":
             await self.app(scope, receive, send)  # limited by MAX_EVENT_STREAMS instead
-        elif context.under_way >= MAX_REQUESTS and not context.awaited.give_way():
+        elif context.under_way >= MAX_REQUESTS:
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
-            with context.counting_request():
-                await self.app(scope, receive, send)
+            with context.counting_request(), suppress(TimeoutError):
+                async with asyncio.timeout(READ_TIMEOUT_S):
+                    await self.app(scope, receive, send)
 
     def _admits(self, headers: Headers) -> bool:
         options = self._context.options

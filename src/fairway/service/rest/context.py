@@ -1,15 +1,11 @@
-"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters.
-
-`AwaitedBodies` keeps slow clients from blocking others: when a new request finds no room, the request whose body has
-been awaited longest is answered with 408.
-"""
+"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -34,49 +30,6 @@ MAX_BODY_BYTES: Final = 1_048_576
 """Size of a request's body; longer ones are answered with 413."""
 BODY_TIMEOUT_S: Final = 10.0
 """Time to receive the body of a request; after it the answer is 408."""
-
-
-class AwaitedBodies:
-    """The awaited bodies of one server."""
-
-    def __init__(self) -> None:
-        self._limits: dict[asyncio.Timeout, None] = {}
-        """The time limits of the awaited bodies, longest awaited first."""
-
-    def __len__(self) -> int:
-        """Return how many bodies are awaited."""
-        return len(self._limits)
-
-    @asynccontextmanager
-    async def within(self, timeout_s: float) -> AsyncIterator[None]:
-        """Limit the time to receive a body, which happens inside the block.
-
-        Raises `RefusedError` after ``timeout_s`` seconds, or when `give_way` chooses this body. It cannot choose a body
-        that has arrived already: reading that takes no turn of the event loop.
-        """
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                self._limits[limit] = None
-                yield
-        except TimeoutError:
-            if limit in self._limits:
-                raise RefusedError(408, f"the body of the request did not arrive within {timeout_s:g} s") from None
-            raise RefusedError(
-                408, "too many requests at once, and the body of this one was awaited longest; try again"
-            ) from None
-        finally:
-            self._limits.pop(limit, None)
-
-    def give_way(self) -> bool:
-        """End the request whose body has been awaited longest; return False if no body is awaited."""
-        limit = next(iter(self._limits), None)
-        if limit is None:
-            return False
-        del self._limits[limit]
-        if not limit.expired():
-            limit.reschedule(asyncio.get_running_loop().time())
-        return True
 
 
 class _Cache(Protocol):
@@ -141,7 +94,6 @@ class RestContext:
         """Set when event streams must end."""
         self.requests: Counter[tuple[str, int]] = Counter()
         """Answered requests, by operation and status."""
-        self.awaited: Final = AwaitedBodies()
         self.under_way = 0
         """Requests that are not answered yet, without event streams."""
         self.event_streams = 0
@@ -167,8 +119,12 @@ class RestContext:
 
     async def body_of(self, request: Request) -> bytes:
         """Return the body of a request; raise `RefusedError` beyond `MAX_BODY_BYTES` or `BODY_TIMEOUT_S`."""
-        async with self.awaited.within(BODY_TIMEOUT_S):
-            return await read_body(request, MAX_BODY_BYTES)
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                return await read_body(request, MAX_BODY_BYTES)
+        except TimeoutError:
+            text = f"the body of the request did not arrive within {BODY_TIMEOUT_S:g} s"
+            raise RefusedError(408, text) from None
 
     def shards_of(self, content_topics: Collection[str], pubsub_topic: str | None) -> dict[str, str]:
         """Return the pubsub topic of each content topic; without ``pubsub_topic``, autosharding determines it.

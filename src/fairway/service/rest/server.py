@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
@@ -26,10 +24,12 @@ from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import REQUEST_TIMEOUT_S, BoundedProtocol
+from fairway.service.rest.protocol import BoundedProtocol
 
 MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 431."""
+MAX_CONNECTIONS: Final = 1_000
+"""Open connections; a request on a further one is answered with 503."""
 KEEP_ALIVE_S: Final = 30
 """Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512
@@ -77,9 +77,13 @@ class RestServer:
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
-        server = cls(context, _Server(config, None if certificate is None else certificate.following()), listening)
+        config.load()
+        config.ssl = None if certificate is None else certificate.following()
+        server = cls(context, _Server(config), listening)
         await server._run()
         return server
 
@@ -107,6 +111,11 @@ class RestServer:
         self._server.end()
         if self._serving is not None:
             await asyncio.wait([self._serving])
+        state = self._server.server_state
+        for connection in list(state.connections):
+            connection.transport.abort()
+        while state.tasks or state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(_POLL_S)
         await self.context.close()
         await self._tasks.close()
         self._listening.close()
@@ -161,16 +170,11 @@ async def _follow(certificate: ServerCertificate) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers.
+    """uvicorn's server without its signal handlers, and without a delay when it should end."""
 
-    It ends when the running requests have ended, or cuts them off after `GRACE_S`. With ``tls`` it speaks TLS only, and
-    ends a connection whose handshake takes longer than `REQUEST_TIMEOUT_S`.
-    """
-
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening: Final = asyncio.Event()
-        self._tls: Final = tls
         self._ending: Final = asyncio.Event()
 
     def end(self) -> None:
@@ -179,21 +183,7 @@ class _Server(uvicorn.Server):
         self._ending.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._tls is None or sockets is None:
-            await super().startup(sockets)
-        else:
-            loop = asyncio.get_running_loop()
-            self.servers = [
-                await loop.create_server(
-                    partial(BoundedProtocol, config=self.config, server_state=self.server_state, app_state={}),
-                    sock=listening,
-                    ssl=self._tls,
-                    ssl_handshake_timeout=REQUEST_TIMEOUT_S,
-                    backlog=_BACKLOG,
-                )
-                for listening in sockets
-            ]
-            self.started = True
+        await super().startup(sockets)
         self.listening.set()
 
     async def main_loop(self) -> None:
@@ -201,27 +191,6 @@ class _Server(uvicorn.Server):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_S):
                     await self._ending.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as uvicorn has it
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                await self._ended()
-        for task in self.server_state.tasks:
-            task.cancel()
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        await self._ended()
-        with suppress(TimeoutError):  # a handshake of TLS may still be under way, which has a time of its own
-            async with asyncio.timeout(GRACE_S):
-                await asyncio.gather(*(server.wait_closed() for server in self.servers))
-
-    async def _ended(self) -> None:
-        while self.server_state.tasks or self.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(_POLL_S)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
