@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 import fairway
-from fairway.service import AdvancedServiceOptions, ServiceNode, ServiceOptions
+from fairway.service import ServiceNode, ServiceOptions
 from fairway.service.rest import RestServer
 
 # Timers for an impatient example; the defaults suit a network of people.
@@ -41,7 +41,7 @@ async def hear(channel: fairway.ReliableChannel) -> None:
 async def main() -> None:
     """Run the node and the two of them."""
     async with (
-        await ServiceNode.start(ServiceOptions(advanced=AdvancedServiceOptions(loss=0.33, seed=1))) as waku,
+        await ServiceNode.start(ServiceOptions(loss=0.33, seed=1)) as waku,
         await RestServer.start(waku) as rest,
     ):
         tcp = next(str(address) for address in waku.addresses if "/ws" not in str(address))

@@ -95,9 +95,8 @@ def test_a_file_has_every_option_of_the_command(started, config, tmp_path):
     assert (options.archive, options.retention.max_age_s) == ("sqlite:messages.db", 43_200.0)
     assert options.retention.max_bytes == 20_000_000_000
     assert (options.request_rate.per_second, options.request_rate.burst) == (1.5, 3)
-    advanced = options.advanced
-    assert (advanced.host_limits.max_connections, advanced.host_limits.max_connections_per_ip) == (100, 50)
-    assert (advanced.loss, advanced.seed) == (0.25, 7)
+    assert (options.host_limits.max_connections, options.host_limits.max_connections_per_ip) == (100, 50)
+    assert (options.loss, options.seed) == (0.25, 7)
 
 
 def test_the_command_line_takes_precedence_over_the_file(started, config):

@@ -22,7 +22,7 @@ from fairway.libp2p.peer_id import PeerId
 from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
 from fairway.service.node import ServiceNode, parts_of
-from fairway.service.options import AdvancedServiceOptions, ServiceOptions
+from fairway.service.options import ServiceOptions
 from patience import run, until
 
 TOPIC = "/fairway-interop/1/mixed/proto"
@@ -114,7 +114,8 @@ async def mixed(
             shards=(0,),
             shard_count=1,
             request_rate=None,
-            advanced=AdvancedServiceOptions(loss=loss, seed=seed),
+            loss=loss,
+            seed=seed,
             peers=peers,
         )
     )

@@ -11,7 +11,6 @@ import pytest
 
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.validation import ProofFault
-from fairway.service import AdvancedServiceOptions
 from fairway.service.node import parts_of
 from patience import until
 
@@ -113,9 +112,7 @@ def test_twenty_kills_with_real_proofs_lose_nothing_and_reveal_nothing(harbour):
     doubles = []
 
     async def work():
-        node = await harbour.node(
-            record=lambda double, _: doubles.append(double), advanced=AdvancedServiceOptions(loss=0.3, seed=1)
-        )
+        node = await harbour.node(record=lambda double, _: doubles.append(double), loss=0.3, seed=1)
         dice = Random(1)
         people = [Person(harbour, number, str(node.addresses[0]), dice) for number in range(len(PEOPLE))]
         lives = [

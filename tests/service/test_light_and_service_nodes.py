@@ -14,7 +14,7 @@ from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import NodeHealth, RoutedMessage, StoreQuery
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import ServiceNode, parts_of
-from fairway.service.options import AdvancedServiceOptions, ServiceOptions
+from fairway.service.options import ServiceOptions
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 
@@ -316,7 +316,7 @@ def test_an_unreachable_and_an_invalid_address_raise_clear_errors():
 def test_messages_lost_on_purpose_are_in_the_store():
     async def work():
         async with (
-            service(advanced=AdvancedServiceOptions(loss=0.5, seed=7)) as node,
+            service(loss=0.5, seed=7) as node,
             await LightNode.start([node.addresses[0]], FAST) as client,
         ):
             subscription = await client.subscribe(SHARD, [TOPIC])

@@ -82,7 +82,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     Raises `ConfigurationError` for a port in use or an unusable key, and what `ServiceNode.start` raises.
     """
     _check_host(settings.options.host)
-    _allow_files(settings.options.advanced.host_limits.max_connections + _OTHER_FILES)
+    _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES)
     async with (
         stop_event(until_stdin_closes=settings.until_stdin_closes) as stopped,
         AsyncExitStack() as exits,
@@ -142,7 +142,7 @@ def introduction(node: ServiceNode, rest: RestServer | None, key: Path | None = 
         "shards": list(node.options.shards),
         "key": None if key is None else str(key),
         "rln": node.verifies_proofs,
-        "loss": node.options.advanced.loss,
+        "loss": node.options.loss,
     }
 
 

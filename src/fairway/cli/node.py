@@ -24,7 +24,6 @@ from fairway.service.options import (
     DEFAULT_CLUSTER,
     DEFAULT_CONNECTIONS,
     DEFAULT_SHARD_COUNT,
-    AdvancedServiceOptions,
     ServiceOptions,
 )
 from fairway.service.rest.options import RestOptions
@@ -319,11 +318,9 @@ def command(
         archive=None if archive == _NO_ARCHIVE else archive,
         retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
         request_rate=request_rate(requests_per_second),
-        advanced=AdvancedServiceOptions(
-            host_limits=HostLimits(max_connections=max_connections, max_connections_per_ip=max_connections_per_ip),
-            loss=loss,
-            seed=seed,
-        ),
+        host_limits=HostLimits(max_connections=max_connections, max_connections_per_ip=max_connections_per_ip),
+        loss=loss,
+        seed=seed,
     )
     rest = RestOptions(
         host=rest_host,

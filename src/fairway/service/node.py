@@ -131,7 +131,7 @@ class ServiceNode(WatchedNode):
         cannot work, `StorageError` if the archive cannot be opened, and `OSError` if a port is in use.
         """
         chosen = options or ServiceOptions()
-        rng = random.Random(chosen.advanced.seed)  # noqa: S311 - chooses peers and losses, no secrets
+        rng = random.Random(chosen.seed)  # noqa: S311 - chooses peers and losses, no secrets
         prepare_soon(rln)
         exits = AsyncExitStack()
         try:
@@ -148,7 +148,7 @@ class ServiceNode(WatchedNode):
                 key=key or IdentityKey.generate(KeyType.SECP256K1),
                 listen=_listen(chosen),
                 agent=_AGENT,
-                limits=chosen.advanced.host_limits,
+                limits=chosen.host_limits,
                 web_origins=chosen.ws_origins,
                 announce=chosen.announce,
                 certificate=certificate,

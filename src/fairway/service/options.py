@@ -13,9 +13,8 @@ from fairway.errors import ConfigurationError
 from fairway.libp2p.limits import HostLimits
 from fairway.libp2p.transports.web_origins import checked_origins
 from fairway.nodes.discovery.network import Network
-from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.nodes.protocols.request_limiter import RequestRate
-from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES, MessageRules
+from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES
 from fairway.service.archives import Retention
 from fairway.type_checks import check_fields
 from fairway.wire.topics import SHARDS_PER_CLUSTER, autoshard, pubsub_topic
@@ -29,25 +28,6 @@ PEERS_TO_FIND: Final = 8
 """Peers of the option ``network`` that a node stays connected to."""
 DEFAULT_CONNECTIONS: Final = 2_048
 """Connections of a service node, most of them with light clients."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdvancedServiceOptions:
-    """Options that most operators leave alone."""
-
-    filter_limits: FilterLimits = field(default_factory=FilterLimits)
-    """Limits of filter subscriptions."""
-    host_limits: HostLimits = field(default_factory=lambda: HostLimits(max_connections=DEFAULT_CONNECTIONS))
-    """Limits of the libp2p host."""
-    loss: float = 0.0
-    """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
-    seed: int | None = None
-    """For tests: seed of these losses."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 <= self.loss <= 1:
-            raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +73,17 @@ class ServiceOptions:
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))
     """Requests of each peer to each service; further ones are refused with 429. None: no limit."""
-    advanced: AdvancedServiceOptions = field(default_factory=AdvancedServiceOptions)
-    """Limits, and losses for tests."""
+    host_limits: HostLimits = field(default_factory=lambda: HostLimits(max_connections=DEFAULT_CONNECTIONS))
+    """Limits of the libp2p host."""
+    loss: float = 0.0
+    """For tests: share of messages, 0 to 1, that the node does not pass to relay peers and to each subscriber."""
+    seed: int | None = None
+    """For tests: seed of these losses."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not 0 <= self.loss <= 1:
+            raise ConfigurationError(f"loss is a share and must lie in 0..1, not {self.loss}")
         checked_origins(self.ws_origins)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigurationError("a certificate and its key go together: give tls_cert and tls_key, or neither")
@@ -128,13 +114,3 @@ class ServiceOptions:
         if not self.shard_count:
             raise ConfigurationError("this network has no autosharding: name the pubsub topic")
         return autoshard(content_topic, self.cluster_id, self.shard_count)
-
-    @property
-    def rules(self) -> MessageRules:
-        """The rules for messages that the node accepts."""
-        from_network = MessageRules.of_network(self.cluster_id, self.pubsub_topics)
-        return MessageRules(
-            pubsub_topics=from_network.pubsub_topics,
-            max_message_bytes=self.max_message_bytes,
-            max_clock_offset_ns=from_network.max_clock_offset_ns,
-        )

@@ -146,17 +146,17 @@ class NodeParts:
     ) -> Self:
         """Make the parts of a node. ``on_admitted`` is called when a peer turns out to be of the same network."""
         topics = ServedTopics(options.cluster_id, options.pubsub_topics)
-        rules = replace(options.rules, pubsub_topics=topics.now)
+        rules = replace(
+            MessageRules.of_network(options.cluster_id, options.pubsub_topics),
+            pubsub_topics=topics.now,
+            max_message_bytes=options.max_message_bytes,
+        )
         limiters = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
         pending = PendingResponses()
-        filters = FilterService(
-            pubsub_topics=topics.now, limiter=limiters["filter"], limits=options.advanced.filter_limits
-        )
+        filters = FilterService(pubsub_topics=topics.now, limiter=limiters["filter"])
         pusher = FilterPusher(host, on_gone=lambda peer: filters.forget(str(peer)))
         judge_proof = None if gate is None else gate.judge
-        distribution = Distribution(
-            archive=archive, filters=filters, pusher=pusher, loss=options.advanced.loss, rng=rng
-        )
+        distribution = Distribution(archive=archive, filters=filters, pusher=pusher, loss=options.loss, rng=rng)
         relay = Relay(host, rules, rng=rng, judge_proof=judge_proof)
         records = NodeRecords(cluster_id=options.cluster_id, shards=options.shards)
         introductions = MetadataExchange(

@@ -88,7 +88,7 @@ class Access:
     def __init__(self, options: RestOptions) -> None:
         self._token: Final = _digest(options.token)
         self._admin_token: Final = _digest(options.admin_token)
-        self.admin: Final = options.admin and (self._admin_token is not None or self._token is None)
+        self.admin: Final = self._admin_token is not None or self._token is None
         """Whether calls under ``/admin`` are answered at all."""
 
     def check(self, tag: str, headers: Headers) -> None:

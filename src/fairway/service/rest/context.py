@@ -14,6 +14,7 @@ from starlette.requests import Request
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError, read_body
@@ -81,7 +82,7 @@ class RestContext:
         cache = partial(RestMessageCache, max_messages=options.cache_messages)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = FedCache(node, cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics))
-        self.filtered: Final = FedCache(node, cache(max_topics=node.options.advanced.filter_limits.criteria))
+        self.filtered: Final = FedCache(node, cache(max_topics=FilterLimits().criteria))
         self.received: Final = FedCache(
             node, ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
         )

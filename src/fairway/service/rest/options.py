@@ -20,12 +20,11 @@ class RestOptions:
     """Address to listen on; loopback by default. Without tokens everybody who reaches the address can use the API."""
     port: int = 0
     """Port to listen on; 0: any free port."""
-    admin: bool = True
-    """Whether ``/admin`` is served; with a ``token`` only if there is an ``admin_token``, too."""
     token: str | None = field(default=None, repr=False)
     """Bearer token for all calls except the pages; None: none."""
     admin_token: str | None = field(default=None, repr=False)
-    """Bearer token for calls under ``/admin``, valid for all other calls too; None: none."""
+    """Bearer token for calls under ``/admin``, valid for all other calls too; None: none, and no ``/admin`` if there is
+    a ``token``."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may use the API, such as ``https://example.org``, or ``*`` for all."""
     tls_cert: Path | None = None
