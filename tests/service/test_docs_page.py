@@ -61,19 +61,6 @@ def test_a_call_is_sent_and_its_answer_shown_and_curl_does_the_same(browser, ser
             assert json.loads(again) == []  # the form has fetched them
 
 
-@pytest.mark.full
-def test_parameters_get_into_the_address_and_an_error_is_shown_as_one(browser, served):
-    with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
-        form = call(page, "store_messages")
-        form.get_by_label("pageSize").fill("5")
-        form.get_by_label("contentTopics").fill("/a/1/b/c,/d/1/e&f=g/h")
-        curl = form.locator(".curl").inner_text()
-        assert curl.endswith("/store/v3/messages?contentTopics=%2Fa%2F1%2Fb%2Fc%2C%2Fd%2F1%2Fe%26f%3Dg%2Fh&pageSize=5'")
-        assert json.loads(answer(form, "200").inner_text())["statusCode"] == 200
-        form.get_by_label("cursor").fill("nonsense")
-        assert "not a hexadecimal character" in answer(form, "400").inner_text()
-
-
 def test_a_stream_of_events_is_shown_until_it_is_stopped(browser, served):
     with visited(browser, f"{served.server.url}/docs", may_complain=True) as page:
         form = call(page, "events_stream")

@@ -18,15 +18,7 @@ from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.options import ServiceOptions
-from fairway.wire.peer_exchange import (
-    MAX_RECORDS,
-    MAX_RESPONSE_BYTES,
-    PEER_EXCHANGE_PROTOCOL,
-    PeerExchangeResponse,
-    encode_response,
-)
 from fairway.wire.relay_shards import RelayShards
-from fairway.wire.varint import encode_uvarint
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
 
@@ -102,46 +94,6 @@ def test_a_participant_that_knows_one_node_finds_another_by_peer_exchange():
             parts_of(known).records.add(other.record)
             client = await light(exits, network(peers=(str(known.addresses[0]),)), wanted=2)
             await until(lambda: peers_of(client) == {known.peer_id, other.peer_id})
-
-    run(work())
-
-
-async def without_end(stream):
-    """An answer that never gets as long as it is announced."""
-    await stream.write(encode_uvarint(MAX_RESPONSE_BYTES))
-    while True:
-        await stream.write(b"x")
-        await asyncio.sleep(0.05)
-
-
-async def more_and_more(stream):
-    """A good answer, and further ones that were not asked for."""
-    while True:
-        await stream.write_frame(encode_response(PeerExchangeResponse(records=(b"forged",) * MAX_RECORDS)))
-
-
-@pytest.mark.parametrize(
-    ("answer", "fault"),
-    [pytest.param(without_end, "peer exchange", marks=pytest.mark.full), (more_and_more, "forged record")],
-)
-def test_an_endless_answer_to_peer_exchange_is_counted_and_its_node_used_for_all_else(answer, fault):
-    async def work():
-        async with AsyncExitStack() as exits:
-            node = await service(exits)
-
-            async def hostile(stream):
-                await stream.read_frame(1_024)
-                await answer(stream)
-
-            parts_of(node).host.handle(PEER_EXCHANGE_PROTOCOL, hostile)
-            client = await light(exits, network(peers=(str(node.addresses[0]),)), wanted=2)
-            await until(lambda: client.finder.faults[fault])
-            assert client.finder.faults[fault] <= MAX_RECORDS
-            assert client.finder.statistics().known == 1
-            received = await node.subscribe(SHARD, [TOPIC])
-            assert (await client.send(message())).accepted
-            async with asyncio.timeout(PATIENCE_S):
-                await anext(received)
 
     run(work())
 

@@ -7,18 +7,11 @@ form.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import resource
-import socket
 import time
 
-import pytest
-
-from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.gossipsub.codec import SubscriptionChange as Change
 from fairway.libp2p.gossipsub.codec import subscription_frame
-from fairway.libp2p.limits import MAX_PENDING_HANDSHAKES_PER_IP
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.filter_pusher import MAX_WAITING_BYTES
@@ -26,16 +19,6 @@ from fairway.service.node import parts_of
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
     decode_message_push,
-)
-from fairway.wire.lightpush import (
-    LIGHTPUSH_PROTOCOL,
-    LightPushRequest,
-    decode_lightpush_response,
-    encode_lightpush_request,
-)
-from fairway.wire.metadata import METADATA_PROTOCOL
-from fairway.wire.store import (
-    STORE_QUERY_PROTOCOL,
 )
 from muxers import MUXERS
 
@@ -45,77 +28,6 @@ MIB = 1_048_576
 
 async def read_nothing(stream):
     await asyncio.Event().wait()
-
-
-def open_files_allowed():
-    """Let this process open as many files as it may; return how many that is."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-@pytest.mark.full
-def test_silent_sockets_do_not_block_others(crowd, monkeypatch):
-    monkeypatch.setattr("fairway.libp2p.host.HANDSHAKE_TIMEOUT_S", 60.0)
-    # The node lets go of most of its ends at once, the peers of none of theirs.
-    if open_files_allowed() < SILENT + 2_000:
-        pytest.skip(f"this system allows too few open files for {SILENT} sockets")
-
-    async def work():
-        async with crowd.service() as node:
-            sockets = []
-            try:
-                for count in range(SILENT):
-                    one = socket.socket()
-                    one.setblocking(False)
-                    with contextlib.suppress(BlockingIOError):
-                        one.connect(("127.0.0.1", node.addresses[count % 2].port))
-                    sockets.append(one)
-                    if count % 50 == 0:
-                        await asyncio.sleep(0)
-                await crowd.until(lambda: parts_of(node).host.statistics().refused_connections >= SILENT * 0.8)
-                statistics = parts_of(node).host.statistics()
-                assert statistics.pending_handshakes <= MAX_PENDING_HANDSHAKES_PER_IP
-                await crowd.serves(node)
-            finally:
-                for one in sockets:
-                    one.close()
-
-    crowd.run(work())
-
-
-@pytest.mark.full
-@MUXERS
-def test_silent_streams_do_not_block_others(crowd, muxer):
-    protocols = (LIGHTPUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL, STORE_QUERY_PROTOCOL, METADATA_PROTOCOL)
-    each = 30 * len(protocols)  # a host opens at most 128 streams in a connection
-
-    async def work():
-        async with crowd.service() as node, contextlib.AsyncExitStack() as exits:
-            count = 0
-            while count < SILENT:
-                host = await exits.enter_async_context(crowd.client(node, muxer))
-                (connection,) = host.connections()
-                wanted = min(each, SILENT - count)
-                names = [protocols[number % len(protocols)] for number in range(wanted)]
-                await asyncio.gather(*(connection.open_stream([name]) for name in names))
-                count += wanted
-            await crowd.until(lambda: parts_of(node).host.statistics().inbound_streams >= SILENT)
-            assert parts_of(node).host.statistics().buffered_bytes <= SILENT * 1_024
-            await crowd.serves(node)
-            # A stream too many of one protocol is not served, however the others are spread.
-            host = await exits.enter_async_context(crowd.client(node, muxer))
-            (connection,) = host.connections()
-            with contextlib.suppress(Libp2pError):
-                for _ in range(600):
-                    await connection.open_stream([STORE_QUERY_PROTOCOL])
-            await crowd.until(
-                lambda: connection.is_closed or parts_of(node).host.statistics().inbound_streams <= SILENT + 144
-            )
-            await crowd.serves(node)
-
-    crowd.run(work())
 
 
 @MUXERS
@@ -172,29 +84,6 @@ def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_
             crowd.report("30 MB past a slow relay peer:", **vars_of(statistics))
             assert statistics.waiting_bytes <= 17 * MIB
             assert statistics.dropped > 10  # how much the operating system holds in between is its business
-
-    crowd.run(work())
-
-
-@MUXERS
-def test_a_peer_that_never_closes_its_streams_has_them_closed(crowd, muxer, monkeypatch):
-    monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.2)
-
-    async def work():
-        async with (
-            crowd.service() as node,
-            crowd.client(node, muxer) as bad,
-        ):
-            (connection,) = bad.connections()
-            asked = LightPushRequest(request_id="push", pubsub_topic=crowd.shard, message_bytes=crowd.message().encoded)
-            kept = []
-            for _ in range(300):
-                stream = await connection.open_stream([LIGHTPUSH_PROTOCOL])
-                await stream.write_frame(encode_lightpush_request(asked))
-                assert decode_lightpush_response(await stream.read_frame(1_000)).status_code == 200
-                kept.append(stream)
-            await crowd.until(lambda: parts_of(node).host.statistics().inbound_streams == 0)
-            await crowd.serves(node)
 
     crowd.run(work())
 

@@ -69,15 +69,6 @@ def test_a_node_returns_the_records_of_other_nodes():
     run(work())
 
 
-def test_a_node_with_an_ed25519_key_returns_only_records_of_others():
-    async def work():
-        async with asking(IdentityKey.generate()) as (node, ask):
-            parts_of(node).records.add(OTHER)
-            assert await ask() == (OTHER,)
-
-    run(work())
-
-
 def test_a_record_of_a_node_on_all_addresses_has_reachable_ones():
     async def work():
         async with asking(host="0.0.0.0") as (node, ask):

@@ -216,17 +216,6 @@ def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_no
     rest.run(work())
 
 
-def test_an_idle_stream_sends_heartbeats(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.events.HEARTBEAT_S", 0.05)
-
-    async def work():
-        async with rest.serving() as (_, server), reading(server, rest.topic) as stream:
-            for _ in range(3):
-                assert (await stream.until("comment"))["comment"] == "still here"
-
-    rest.run(work())
-
-
 def test_a_slow_reader_loses_the_oldest_messages_and_gets_a_gap(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.events.EVENT_STREAM_BYTES", 200_000)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 from urllib.parse import quote
 
 import pytest
 
 from fairway.errors import StoreQueryError
-from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.service.node import parts_of
-from fairway.service.options import AdvancedServiceOptions
 from fairway.service.rest import RestOptions
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
@@ -239,16 +236,6 @@ def test_web_pages_of_others_cannot_remove_messages_without_an_origin(rest, head
     rest.run(work())
 
 
-def test_admin_can_be_switched_off(rest):
-    async def work():
-        async with rest.serving(RestOptions(admin=False)) as (_, server):
-            answer = await rest.call(server, "GET", "/admin/v1/peers")
-            assert answer.status == 404
-            assert answer.text.startswith("/admin endpoints are not available.")
-
-    rest.run(work())
-
-
 def test_the_node_limits_pushes_and_queries_of_one_client(rest):
     from fairway.nodes.protocols.request_limiter import RequestRate
 
@@ -279,47 +266,8 @@ def test_a_network_with_clocks_refuses_messages_that_are_off(rest):
     rest.run(work())
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[" * 100_000,
-        b"\xff\xfe",
-        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": 7}}).encode(),
-        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "timestamp": 2**63}}).encode(),
-        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "version": -1}}).encode(),
-        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "/a/1/b/c", "meta": "AAAA" * 30}}).encode(),
-        json.dumps({"message": {"payload": "aGFsbG8=", "contentTopic": "no topic"}}).encode(),
-    ],
-)
-def test_bad_pushes_are_bad_requests(rest, body):
-    async def work():
-        async with rest.serving() as (_, server):
-            answer = await rest.call(server, "POST", "/lightpush/v3/message", body)
-            assert answer.status == 400
-            assert answer.json["statusDesc"]
-
-    rest.run(work())
-
-
 def filter_request(topics):
     return {"requestId": "1", "contentFilters": topics, "pubsubTopic": "/waku/2/rs/16/0"}
-
-
-def test_rest_clients_have_the_filter_criteria_of_one_peer(rest):
-    async def work():
-        async with rest.serving(advanced=AdvancedServiceOptions(filter_limits=FilterLimits(criteria=3))) as (_, server):
-            for topics, status in ((["a", "b"], 200), (["b", "c", "d"], 503), (["c"], 200), (["d"], 503)):
-                answer = await rest.call(server, "POST", "/filter/v2/subscriptions", filter_request(topics))
-                assert answer.status == status
-                assert answer.json["statusDesc"] in {
-                    "OK",
-                    "SERVICE_UNAVAILABLE: peer has reached maximum number of filter criteria",
-                }
-
-    rest.run(work())
 
 
 def test_filter_requests_of_rest_clients_have_the_rate_of_one_peer(rest):

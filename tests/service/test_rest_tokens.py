@@ -40,7 +40,6 @@ async def statuses(rest, server, paths, **headers):
         (RestOptions(admin_token=ADMIN), None, 200, 401),
         (RestOptions(admin_token=ADMIN), ADMIN, 200, 200),
         (RestOptions(admin_token=ADMIN), TOKEN, 200, 401),
-        (RestOptions(admin=False, admin_token=ADMIN), ADMIN, 200, 404),
     ],
 )
 def test_each_call_needs_its_token(rest, options, given, general, admin):
