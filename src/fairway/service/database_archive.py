@@ -6,9 +6,10 @@ One more removes old messages and creates a missing index by topics. `NodeArchiv
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from fairway.errors import StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
@@ -17,8 +18,9 @@ from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import Upkeep, UpkeepLoop
-from fairway.storage.archive import ArchiveEntry
+from fairway.storage.archive import ArchiveEntry, PagedArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
+from fairway.storage.nwaku_upkeep import NwakuUpkeep
 
 QUERY_LIMIT_S: Final = 5.0
 """Time for which a query may read; after it the query ends in an error."""
@@ -26,6 +28,8 @@ FLUSH_LIMIT_S: Final = 2.0
 """Time for which a query waits until the messages put before it are written; after it the query reads without them, as
 on a full disk."""
 _CLOSE_LIMIT_S: Final = 10.0
+Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+"""The thread that writes, and the thread of the upkeep."""
 
 
 class Tables(Protocol):
@@ -41,44 +45,49 @@ class Tables(Protocol):
         """Close the connection to the database."""
 
 
-class Threads:
-    """The thread that writes, and the thread of the upkeep."""
-
-    def __init__(self) -> None:
-        self.writer: Final = ThreadPoolExecutor(1, "archive-writer")
-        self.upkeep: Final = ThreadPoolExecutor(1, "archive-upkeep")
-
-    def shutdown(self) -> None:
-        """Wait until both have finished their work, and end them."""
-        self.writer.shutdown()
-        self.upkeep.shutdown()
-
-
 class DatabaseArchive(NodeArchive):
-    """An archive over opened tables, readers and upkeep, which `close` closes."""
+    """An archive in a database; made by `DatabaseArchive.open`."""
 
     def __init__(
-        self,
-        name: str,
-        tables: Tables,
-        readers: ReaderPool,
-        upkeep: Upkeep,
-        threads: Threads,
-        *,
-        retention: Retention,
-        break_off: Callable[[], None] | None = None,
+        self, name: str, tables: Tables, readers: ReaderPool, upkeep: Upkeep, retention: Retention, threads: Threads
     ) -> None:
-        """``break_off`` interrupts a long step of the upkeep from another thread."""
+        """Use `open`."""
         self._name: Final = name
         self._tables: Final = tables
         self._readers: Final = readers
         self._upkeep: Final = upkeep
-        self._threads: Final = threads
-        self._break_off: Final = break_off
-        self._writer: Final = ArchiveWriter(self._write, threads.writer)
+        self._writing, self._keeping = self._threads = threads
+        self._writer: Final = ArchiveWriter(self._write, self._writing)
         self._queries = 0
         self._closed = False
-        self._looking_after: Final = UpkeepLoop(name, upkeep, threads.upkeep, lambda: tables.added, retention)
+        self._upkeep_loop: Final = UpkeepLoop(name, upkeep, self._keeping, lambda: tables.added, retention)
+
+    @classmethod
+    async def open(
+        cls,
+        name: str,
+        *,
+        tables: Callable[[], Tables],
+        reader: Callable[[], PagedArchive],
+        upkeep: Callable[[], Upkeep],
+        retention: Retention,
+    ) -> Self:
+        """Open the tables, the upkeep and the readers, each in the thread that uses it; raises their errors."""
+        loop = asyncio.get_running_loop()
+        threads = ThreadPoolExecutor(1, "archive-writer"), ThreadPoolExecutor(1, "archive-upkeep")
+        try:
+            opened = await loop.run_in_executor(threads[0], tables)
+            try:
+                keeper = await loop.run_in_executor(threads[1], upkeep)
+                readers = await ReaderPool.open(reader)
+            except BaseException:
+                await loop.run_in_executor(threads[0], opened.close)
+                raise
+        except BaseException:
+            for thread in threads:
+                thread.shutdown()
+            raise
+        return cls(name, opened, readers, keeper, retention, threads)
 
     def __repr__(self) -> str:
         """Show the database, without credentials."""
@@ -104,8 +113,8 @@ class DatabaseArchive(NodeArchive):
     async def statistics(self) -> ArchiveStatistics:
         """Return counts and sizes, without a query to the database."""
         return ArchiveStatistics(
-            messages=self._looking_after.messages,
-            size_bytes=self._looking_after.size_bytes,
+            messages=self._upkeep_loop.messages,
+            size_bytes=self._upkeep_loop.size_bytes,
             waiting=len(self._writer),
             failing=int(self._writer.problem is not None),
             dropped=self._writer.dropped,
@@ -117,16 +126,17 @@ class DatabaseArchive(NodeArchive):
         if self._closed:
             return
         self._closed = True
-        if self._break_off is not None:
-            self._break_off()
-        await self._looking_after.stop()
+        if isinstance(self._upkeep, NwakuUpkeep):
+            self._upkeep.stop()
+        await self._upkeep_loop.stop()
         try:
-            await in_thread(self._threads.upkeep, self._upkeep.close)
+            await in_thread(self._keeping, self._upkeep.close)
             await self._writer.close(_CLOSE_LIMIT_S)
             await self._readers.close()
-            await in_thread(self._threads.writer, self._tables.close)
+            await in_thread(self._writing, self._tables.close)
         finally:
-            self._threads.shutdown()
+            for thread in self._threads:
+                thread.shutdown()
 
     def _write(self, batch: Sequence[Waiting]) -> int:
         return self._tables.write([(one.pubsub_topic, one.message, one.message_hash, at_ns) for one, at_ns in batch])

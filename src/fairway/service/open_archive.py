@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError
 from fairway.service.archives import MemoryArchive, NodeArchive, Retention, is_too_far_ahead
-from fairway.service.database_archive import QUERY_LIMIT_S, DatabaseArchive, Threads
-from fairway.service.reader_pool import ReaderPool
+from fairway.service.database_archive import QUERY_LIMIT_S, DatabaseArchive
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 from fairway.storage.postgres_pages import PostgresPages
@@ -60,8 +58,6 @@ async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
 
     Readers have connections of their own: with the write-ahead log they can read while the writer writes.
     """
-    loop = asyncio.get_running_loop()
-    threads = Threads()
 
     def open_upkeep() -> NwakuUpkeep:
         upkeep = NwakuUpkeep(path, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
@@ -69,21 +65,12 @@ async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
             upkeep.index_topics()
         return upkeep
 
-    try:
-        lock = _locked(path)
-    except BaseException:
-        threads.shutdown()
-        raise
-    try:
-        file = await loop.run_in_executor(threads.writer, NwakuArchive, path)
-        upkeep = await loop.run_in_executor(threads.upkeep, open_upkeep)
-        readers = await ReaderPool.open(partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S))
-    except BaseException:
-        threads.shutdown()
-        lock.release()
-        raise
-    return DatabaseArchive(
-        str(path), _SqliteTables(file, lock), readers, upkeep, threads, retention=retention, break_off=upkeep.stop
+    return await DatabaseArchive.open(
+        str(path),
+        tables=lambda: _SqliteTables(path),
+        reader=partial(NwakuArchive, path, read_only=True, read_limit_s=QUERY_LIMIT_S),
+        upkeep=open_upkeep,
+        retention=retention,
     )
 
 
@@ -97,12 +84,16 @@ def _locked(path: Path) -> StoreLock:
 
 
 class _SqliteTables:
-    """The file as `DatabaseArchive` writes to it."""
+    """The file as `DatabaseArchive` writes to it, and its lock."""
 
-    def __init__(self, file: NwakuArchive, lock: StoreLock) -> None:
-        self._file: Final = file
-        self._lock: Final = lock
+    def __init__(self, path: Path) -> None:
         self.added = 0
+        self._lock: Final = _locked(path)
+        try:
+            self._file: Final = NwakuArchive(path)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def write(self, entries: Sequence[ArchiveEntry]) -> int:
         before = self._file.added
@@ -131,14 +122,20 @@ async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:
     Raises `ConfigurationError` for an invalid URI or without psycopg, `SnapshotError` for tables of another version,
     and `StorageError` if the server cannot be reached.
     """
-    threads = Threads()
-    tables = PostgresWriter(uri, max_age_s=retention.max_age_s)
-    try:
-        await asyncio.get_running_loop().run_in_executor(threads.writer, tables.prepare)
-        readers = await ReaderPool.open(partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S))
-    except BaseException:
-        tables.close()
-        threads.shutdown()
-        raise
-    upkeep = PostgresUpkeep(uri, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes)
-    return DatabaseArchive(place_without_credentials(uri), tables, readers, upkeep, threads, retention=retention)
+
+    def open_tables() -> PostgresWriter:
+        tables = PostgresWriter(uri, max_age_s=retention.max_age_s)
+        try:
+            tables.prepare()
+        except BaseException:
+            tables.close()
+            raise
+        return tables
+
+    return await DatabaseArchive.open(
+        place_without_credentials(uri),
+        tables=open_tables,
+        reader=partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S),
+        upkeep=partial(PostgresUpkeep, uri, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes),
+        retention=retention,
+    )

@@ -13,44 +13,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from fairway.errors import StorageError
 from fairway.owned_tasks import OwnedTasks
 from fairway.service.archive_writer import in_thread
 from fairway.service.archives import Retention
+from fairway.storage.nwaku_upkeep import NwakuUpkeep
+from fairway.storage.postgres_writer import PostgresUpkeep
 from fairway.units import NS_PER_S, counted
 
 EVERY_S: Final = 60.0
 _COUNT_SHARE: Final = 0.01
 _DAY_S: Final = 86_400.0
 
+Upkeep = NwakuUpkeep | PostgresUpkeep
 _LOG: Final = logging.getLogger(__name__)
-
-
-class Upkeep(Protocol):
-    """The steps of the upkeep of one archive; used in one thread."""
-
-    def close(self) -> None:
-        """Close the connection to the archive."""
-
-    def unindexed(self) -> list[str]:
-        """Return the names of the tables that lack the index by topics."""
-
-    def index_topics(self, table: str, /) -> None:
-        """Create the index by topics of one table."""
-
-    def beyond_age(self, now_ns: int) -> tuple[int, int]:
-        """Return how many messages `enforce` would remove for their age, and about when the oldest was sent."""
-
-    def enforce(self, now_ns: int) -> int:
-        """Remove messages beyond the retention at ``now_ns`` (Unix nanoseconds), and return their number."""
-
-    def size(self) -> tuple[int, int]:
-        """Count the messages, and return their number and their size in bytes."""
-
-    def used_bytes(self) -> int:
-        """Return the size of the messages in bytes."""
 
 
 class UpkeepLoop:
