@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from fairway.environment import time_ns
 from fairway.libp2p.peer_id import PeerId
@@ -25,13 +25,10 @@ from fairway.subscription import Subscription
 from fairway.wire.filter import MessagePush, encode_message_push
 
 Wanted = Callable[[RoutedMessage], bool]
-MAX_LISTENER_BYTES: Final = 134_217_728
-"""Default size of the messages that wait in a subscription of this process."""
 SIZE_BOUNDS: Final = tuple(1_000 * bound for bound in (0, 1, 3, 5, 15, 50, 75, 100, 125, 150, 500, 700, 1_000))
 """Upper bounds of the classes of payload sizes, in bytes; those of nwaku's histogram."""
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
-_Item = TypeVar("_Item")
 MAX_ARRIVALS: Final = 100_000
 """Messages that the log remembers."""
 
@@ -126,7 +123,7 @@ class Distribution:
         self._loss: Final = loss
         self._rng: Final = rng
         self._seen: Final = SeenMessages(ttl_s=_SEEN_TTL_S, max_messages=_MAX_SEEN)
-        self._listeners: dict[Subscription[Any], tuple[Wanted, Callable[[ArrivedMessage], Any]]] = {}
+        self._listeners: dict[object, Callable[[ArrivedMessage], object]] = {}
         self.arrivals: Final = ArrivalLog()
         """The order in which the newest messages arrived."""
         self.shards: Final[dict[str, ShardTotals]] = {}
@@ -163,30 +160,35 @@ class Distribution:
             push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))
             self._pusher.push(peers, push)
         arrival = ArrivedMessage(self.arrivals.add(message), message)
-        for subscription, (wanted, item_of) in list(self._listeners.items()):
-            if wanted(message):
-                subscription.put(item_of(arrival))
+        for take in list(self._listeners.values()):
+            take(arrival)
         return True
 
-    def listen(self, wanted: Wanted, *, max_bytes: int = MAX_LISTENER_BYTES) -> Subscription[RoutedMessage]:
-        """Return a subscription to the wanted messages from now on; beyond ``max_bytes`` the oldest are dropped."""
-        return self._listen(wanted, lambda arrival: arrival.message, lambda message: len(message.encoded), max_bytes)
+    def add_cache(self, add: Callable[[RoutedMessage], object]) -> None:
+        """Call ``add`` with every message from now on, until `remove_cache`."""
+        self._listeners[add] = lambda arrival: add(arrival.message)
+
+    def remove_cache(self, add: Callable[[RoutedMessage], object]) -> None:
+        """Undo `add_cache`. Can be called twice."""
+        self._listeners.pop(add, None)
+
+    def listen(self, wanted: Wanted) -> Subscription[RoutedMessage]:
+        """Return a subscription to the wanted messages from now on."""
+        subscription: Subscription[RoutedMessage] = Subscription(
+            on_close=lambda: self._listeners.pop(subscription, None) and None,
+            size_of=lambda message: len(message.encoded),
+        )
+        self._listeners[subscription] = lambda arrival: wanted(arrival.message) and subscription.put(arrival.message)
+        return subscription
 
     def follow(self, wanted: Wanted, *, max_bytes: int) -> Subscription[ArrivedMessage]:
         """Return the same as `listen`, with the number of each message in `arrivals`."""
-        return self._listen(wanted, lambda arrival: arrival, lambda arrival: len(arrival.message.encoded), max_bytes)
-
-    def _listen(
-        self,
-        wanted: Wanted,
-        item_of: Callable[[ArrivedMessage], _Item],
-        size_of: Callable[[_Item], int],
-        max_bytes: int,
-    ) -> Subscription[_Item]:
-        subscription: Subscription[_Item] = Subscription(
-            on_close=lambda: self._listeners.pop(subscription, None) and None, size_of=size_of, max_bytes=max_bytes
+        subscription: Subscription[ArrivedMessage] = Subscription(
+            on_close=lambda: self._listeners.pop(subscription, None) and None,
+            size_of=lambda arrival: len(arrival.message.encoded),
+            max_bytes=max_bytes,
         )
-        self._listeners[subscription] = (wanted, item_of)
+        self._listeners[subscription] = lambda arrival: wanted(arrival.message) and subscription.put(arrival)
         return subscription
 
     def loses(self) -> bool:
@@ -214,5 +216,6 @@ class Distribution:
 
     def close(self) -> None:
         """End all subscriptions of this process."""
-        for subscription in list(self._listeners):
-            subscription.close()
+        for listener in list(self._listeners):
+            if isinstance(listener, Subscription):
+                listener.close()

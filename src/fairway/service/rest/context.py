@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final
 
 from starlette.requests import Request
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.certificate import ServerCertificate
-from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.filter_service import FilterLimits
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.parts import NodeParts
@@ -21,7 +20,6 @@ from fairway.service.rest.answers import RefusedError, read_body
 from fairway.service.rest.caches import ReceivedMessages, RestMessageCache, SendEvents
 from fairway.service.rest.message_sender import MessageSender
 from fairway.service.rest.options import RestOptions
-from fairway.subscription import Subscription
 
 CACHE_TOPICS: Final = 10_000
 """Topics that REST clients may be subscribed to: pubsub and content topics of relay, and those of messaging."""
@@ -31,42 +29,6 @@ MAX_BODY_BYTES: Final = 1_048_576
 """Size of a request's body; longer ones are answered with 413."""
 BODY_TIMEOUT_S: Final = 10.0
 """Time to receive the body of a request; after it the answer is 408."""
-
-
-class _Cache(Protocol):
-    def wants(self, message: RoutedMessage, /) -> bool: ...
-    def add(self, message: RoutedMessage, /) -> None: ...
-    def shards(self) -> frozenset[str]: ...
-
-
-Cache = TypeVar("Cache", bound=_Cache)
-
-
-class FedCache(Generic[Cache]):
-    """A message cache, and the subscription that fills it; `fresh` returns the cache with all messages so far."""
-
-    def __init__(self, node: ServiceNode, cache: Cache) -> None:
-        self.cache: Final = cache
-        self._arriving: Final[Subscription[RoutedMessage]] = parts_of(node).distribution.listen(cache.wants)
-
-    def fresh(self) -> Cache:
-        """Add the messages that have arrived, and return the cache."""
-        for message in self._arriving.take():
-            self.cache.add(message)
-        return self.cache
-
-    async def run(self) -> None:
-        """Add messages to the cache as they arrive, until the node or the server closes.
-
-        The cache is smaller than the bound of the subscription, so that this saves memory.
-        """
-        while batch := await self._arriving.next_batch():
-            for message in batch:
-                self.cache.add(message)
-
-    def close(self) -> None:
-        """End the subscription."""
-        self._arriving.close()
 
 
 class RestContext:
@@ -81,12 +43,12 @@ class RestContext:
         self.rules: Final = self.parts.rules
         cache = partial(RestMessageCache, max_messages=options.cache_messages)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
-        self.relayed: Final = FedCache(node, cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics))
-        self.filtered: Final = FedCache(node, cache(max_topics=FilterLimits().criteria))
-        self.received: Final = FedCache(
-            node, ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
-        )
-        self.caches: Final[tuple[FedCache[Any], ...]] = (self.relayed, self.filtered, self.received)
+        self.relayed: Final = cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics)
+        self.filtered: Final = cache(max_topics=FilterLimits().criteria)
+        self.received: Final = ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        self._caches: Final = (self.relayed, self.filtered, self.received)
+        for each in self._caches:
+            self.parts.distribution.add_cache(each.add)
         self.send_events: Final = SendEvents()
         self.sends: Final = MessageSender(node, self.parts, self.send_events)
         self._joined: frozenset[str] = frozenset()
@@ -163,13 +125,13 @@ class RestContext:
 
     def leave_unneeded(self) -> None:
         """Stop serving pubsub topics without a subscription of a REST client."""
-        self._leave(self._joined.difference(*(fed.cache.shards() for fed in self.caches)))
+        self._leave(self._joined.difference(*(cache.shards() for cache in self._caches)))
 
     async def close(self) -> None:
         """End all subscriptions and sends of REST clients."""
         await self.sends.close()
-        for fed in self.caches:
-            fed.close()
+        for cache in self._caches:
+            self.parts.distribution.remove_cache(cache.add)
         self._leave(self._joined)
 
     def _leave(self, pubsub_topics: frozenset[str]) -> None:

@@ -34,7 +34,7 @@ class FilterEndpoints:
         if isinstance(asked, Response):
             return asked
         context = self._context
-        cache = context.filtered.fresh()
+        cache = context.filtered
         try:
             shards = context.shards_of(asked.content_filters, asked.pubsub_topic or None)
             is_subscribed = context.subscribe(shards.values(), lambda: cache.subscribe_content(shards))
@@ -53,7 +53,7 @@ class FilterEndpoints:
         asked = await self._asked(request, FilterRequest)
         if isinstance(asked, Response):
             return asked
-        cache = self._context.filtered.fresh()
+        cache = self._context.filtered
         found = cache.unsubscribe_content(asked.content_filters, asked.pubsub_topic or None)
         return self._unsubscribed(asked.request_id, found=found)
 
@@ -62,20 +62,20 @@ class FilterEndpoints:
         asked = await self._asked(request, FilterAllRequest)
         if isinstance(asked, Response):
             return asked
-        found = self._context.filtered.fresh().unsubscribe_all_content()
+        found = self._context.filtered.unsubscribe_all_content()
         return self._unsubscribed(asked.request_id, found=found)
 
     async def ping(self, request: Request) -> Response:
         """Answer whether there is a subscription."""
         request_id = request.path_params["requestId"]
         return self._excess(request, request_id) or _found(
-            request_id, found=bool(self._context.filtered.cache.content_topics())
+            request_id, found=bool(self._context.filtered.content_topics())
         )
 
     async def messages(self, request: Request) -> Response:
         """Return and remove the messages of a content topic, on all pubsub topics or on one."""
         topic = request.path_params["contentTopic"]
-        taken = self._context.filtered.fresh().take_content(topic, request.path_params.get("pubsubTopic"))
+        taken = self._context.filtered.take_content(topic, request.path_params.get("pubsubTopic"))
         if taken is None:
             raise RefusedError(400, f"Not subscribed to topic: {topic}")
         return answer([filter_shape(routed.message) for routed in taken])

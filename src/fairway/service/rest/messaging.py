@@ -35,7 +35,7 @@ class MessagingEndpoints:
     async def unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from content topics."""
         topics = await self._topics(request)
-        self._context.received.fresh().unsubscribe(topics)
+        self._context.received.unsubscribe(topics)
         self._context.leave_unneeded()
         return fine()
 
@@ -76,7 +76,7 @@ class MessagingEndpoints:
 
     async def received(self, _: Request) -> Response:
         """Return and remove the received messages."""
-        records, dropped = self._context.received.fresh().take()
+        records, dropped = self._context.received.take()
         return answer(records, headers={_DROPPED: str(dropped)})
 
     async def _topics(self, request: Request) -> list[str]:
@@ -88,6 +88,6 @@ class MessagingEndpoints:
             raise RefusedError(503, "Autosharding is disabled: start the node with the number of shards of its network")
 
     def _subscribe(self, shards: dict[str, str]) -> None:
-        received = self._context.received.fresh()
+        received = self._context.received
         if not self._context.subscribe(shards.values(), lambda: received.subscribe(shards)):
             raise RefusedError(503, "Subscribe failed: too many topics; unsubscribe from others first")

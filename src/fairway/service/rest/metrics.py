@@ -133,10 +133,10 @@ def _rest(context: RestContext) -> Iterator[Metric]:
     yield counter("fairway_rest_requests", "Answered requests", answered, "operation", "status")
     yield gauge("fairway_rest_requests_under_way", "Requests that are not answered yet", context.under_way)
     yield gauge("fairway_rest_event_streams", "Readers of /events", context.event_streams)
-    overflowed = {("relay",): context.relayed.cache.overflowed, ("filter",): context.filtered.cache.overflowed}
+    overflowed = {("relay",): context.relayed.overflowed, ("filter",): context.filtered.overflowed}
     text = "Messages that were replaced before a client fetched them"
     yield counter("fairway_rest_cache_overflowed", text, overflowed, "cache")
-    evicted = {("received",): context.received.cache.dropped, ("send",): context.send_events.dropped}
+    evicted = {("received",): context.received.dropped, ("send",): context.send_events.dropped}
     text = "Records evicted before a client fetched them"
     yield counter("fairway_rest_messaging_dropped", text, evicted, "events")
     unconfirmed = context.sends.unconfirmed

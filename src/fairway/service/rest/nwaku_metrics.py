@@ -118,9 +118,9 @@ def _messages(prefix: str, context: RestContext) -> Iterator[Metric]:
     totals = distribution.shards
     traffic = {(topic, "net", "in"): total.message_bytes for topic, total in totals.items()}
     yield counter(f"{prefix}_relay_network_bytes", "Size of the messages", traffic, "topic", "type", "direction")
-    received = {("live",): context.received.cache.received}
+    received = {("live",): context.received.received}
     yield counter(f"{prefix}_recv_messages", "Messages for /messaging/v1", received, "source")
-    yield counter(f"{prefix}_rest_received_dropped", "Evicted received messages", context.received.cache.dropped)
+    yield counter(f"{prefix}_rest_received_dropped", "Evicted received messages", context.received.dropped)
     yield counter(f"{prefix}_rest_send_status_dropped", "Evicted events of sends", context.send_events.dropped)
 
 

@@ -35,24 +35,24 @@ class RelayEndpoints:
     async def subscribe(self, request: Request) -> Response:
         """Subscribe to pubsub topics."""
         topics = await self._pubsub_topics(request)
-        cache = self._context.relayed.fresh()
+        cache = self._context.relayed
         return self._subscribed(topics, lambda: cache.subscribe_pubsub(topics))
 
     async def unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from pubsub topics."""
         topics = await self._pubsub_topics(request)
-        self._context.relayed.fresh().unsubscribe_pubsub(topics)
+        self._context.relayed.unsubscribe_pubsub(topics)
         self._context.leave_unneeded()
         return fine()
 
     async def messages(self, request: Request) -> Response:
         """Return and remove the messages of a pubsub topic."""
-        return _messages(self._context.relayed.fresh().take_pubsub(request.path_params["pubsubTopic"]), "")
+        return _messages(self._context.relayed.take_pubsub(request.path_params["pubsubTopic"]), "")
 
     async def publish(self, request: Request) -> Response:
         """Publish on a pubsub topic."""
         topic = request.path_params["pubsubTopic"]
-        if not self._context.relayed.cache.has_shard(topic):
+        if not self._context.relayed.has_shard(topic):
             raise RefusedError(400, f"Failed to publish: Node not subscribed to topic: {topic}")
         await self._publish(topic, await self._message(request))
         return fine()
@@ -62,21 +62,21 @@ class RelayEndpoints:
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
         shards = context.shards_of(topics, None)
-        cache = context.relayed.fresh()
+        cache = context.relayed
         return self._subscribed(shards.values(), lambda: cache.subscribe_content(shards))
 
     async def auto_unsubscribe(self, request: Request) -> Response:
         """Unsubscribe from content topics."""
         context = self._context
         topics = decode_body(request, await context.body_of(request), list[str])
-        context.relayed.fresh().unsubscribe_content(topics)
+        context.relayed.unsubscribe_content(topics)
         context.leave_unneeded()
         return fine()
 
     async def auto_messages(self, request: Request) -> Response:
         """Return and remove the messages of a content topic."""
         topic = request.path_params["contentTopic"]
-        return _messages(self._context.relayed.fresh().take_content(topic), topic)
+        return _messages(self._context.relayed.take_content(topic), topic)
 
     async def auto_publish(self, request: Request) -> Response:
         """Publish on the shard of the content topic."""
@@ -85,7 +85,7 @@ class RelayEndpoints:
             topic = self._context.node.options.pubsub_topic_of(message.content_topic)
         except ConfigurationError as error:
             raise RefusedError(400, f"Failed to publish. Autosharding error: {error}") from None
-        if not self._context.relayed.cache.has_shard(topic):
+        if not self._context.relayed.has_shard(topic):
             # nwaku tries to publish here; clients look for its words.
             raise RefusedError(
                 400, f"Failed to publish: publish failed in relay: NoPeersToPublish: not subscribed to {topic}"

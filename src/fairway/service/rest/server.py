@@ -132,8 +132,6 @@ class RestServer:
 
     async def _run(self) -> None:
         self._serving = self._tasks.spawn(self._server.serve(sockets=[self._listening]))
-        for fed in self.context.caches:
-            self._tasks.spawn(fed.run())
         if self.context.certificate is not None:
             self._tasks.spawn(_follow(self.context.certificate))
         listening = asyncio.get_running_loop().create_task(self._server.listening.wait())
