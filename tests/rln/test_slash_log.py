@@ -51,8 +51,8 @@ def double_of(identity: Identity, **place: int) -> DoubleSignal:
 def test_a_double_signal_is_a_line_with_the_secret_the_commitment_and_both_proofs(tmp_path, identities):
     path = tmp_path / "slashed.jsonl"
     double = double_of(identities[0])
-    with SlashLog(path) as log:
-        assert log.record(double, NOW_MS)
+    log = SlashLog(path)
+    assert log.record(double, NOW_MS)
     (line,) = path.read_text().splitlines()
     assert json.loads(line) == {
         "at_ms": NOW_MS,
@@ -78,18 +78,18 @@ def test_only_the_owner_may_read_the_file_also_if_it_was_there(tmp_path, identit
     there.write_text("")
     there.chmod(0o644)
     for path in (tmp_path / "new", there):
-        with SlashLog(path) as log:
-            log.record(double_of(identities[0]), NOW_MS)
+        log = SlashLog(path)
+        log.record(double_of(identities[0]), NOW_MS)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_of_a_nullifier_there_is_one_line_and_of_each_other_one_too(tmp_path, identities):
     path = tmp_path / "slashed.jsonl"
-    with SlashLog(path) as log:
-        assert log.record(double_of(identities[0]), NOW_MS)
-        assert not log.record(double_of(identities[0]), NOW_MS + 1)
-        assert log.record(double_of(identities[0], message_id=1), NOW_MS)
-        assert log.record(double_of(identities[0], epoch=EPOCH + 1), NOW_MS)
+    log = SlashLog(path)
+    assert log.record(double_of(identities[0]), NOW_MS)
+    assert not log.record(double_of(identities[0]), NOW_MS + 1)
+    assert log.record(double_of(identities[0], message_id=1), NOW_MS)
+    assert log.record(double_of(identities[0], epoch=EPOCH + 1), NOW_MS)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["epoch"], line["at_ms"]) for line in lines] == [(EPOCH, NOW_MS), (EPOCH, NOW_MS), (EPOCH + 1, NOW_MS)]
     assert {line["identity_secret"] for line in lines} == {identities[0].secret.hex()}
@@ -98,8 +98,8 @@ def test_of_a_nullifier_there_is_one_line_and_of_each_other_one_too(tmp_path, id
 def test_a_line_that_a_crash_left_without_its_end_spoils_no_other(tmp_path, identities):
     path = tmp_path / "slashed.jsonl"
     path.write_bytes(b'{"at_ms": 17')
-    with SlashLog(path) as log:
-        log.record(double_of(identities[0]), NOW_MS)
+    log = SlashLog(path)
+    log.record(double_of(identities[0]), NOW_MS)
     torn, line = path.read_text().splitlines()
     assert torn == '{"at_ms": 17'
     assert json.loads(line)["epoch"] == EPOCH
@@ -118,17 +118,17 @@ def test_a_full_disk_is_an_error_and_the_double_signal_is_written_when_there_is_
     path = tmp_path / "slashed.jsonl"
     double = double_of(identities[0])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with SlashLog(path) as log:
-        # The size that a process may give to files is a disk of that size; its signal is turned into an error.
-        handler = signals.signal(signals.SIGXFSZ, signals.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            for _ in range(2):
-                with pytest.raises(StoreFullError, match=r"free some space|writing failed"):
-                    log.record(double, NOW_MS)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-            signals.signal(signals.SIGXFSZ, handler)
-        assert log.record(double, NOW_MS)
+    log = SlashLog(path)
+    # The size that a process may give to files is a disk of that size; its signal is turned into an error.
+    handler = signals.signal(signals.SIGXFSZ, signals.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreFullError, match=r"free some space|writing failed"):
+                log.record(double, NOW_MS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signals.signal(signals.SIGXFSZ, handler)
+    assert log.record(double, NOW_MS)
     (line,) = path.read_text().splitlines()
     assert json.loads(line)["identity_secret"] == identities[0].secret.hex()

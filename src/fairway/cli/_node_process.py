@@ -99,9 +99,8 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
         gate, rln = None, None
         network = settings.options.network
         if settings.rln is not None:
-            files = exits.enter_context(ExitStack())
-            rln = settings.rln.membership(network, files)
-            gate = settings.rln.gate(network, files)
+            rln = settings.rln.membership(network, exits.enter_context(ExitStack()))
+            gate = settings.rln.gate(network)
         elif network is not None and network.rln is not None:
             _LOG.warning("this network requires RLN proofs, and this node relays without verifying them: give --rln")
         with _listening(""):
@@ -310,13 +309,13 @@ class NodeRln:
     password: str = field(default="", repr=False)
     """Of the keystore."""
 
-    def gate(self, network: Network | None, exits: ExitStack) -> ProofGate:
+    def gate(self, network: Network | None) -> ProofGate:
         """Return the gate that verifies proofs.
 
         Raises `ConfigurationError` for a group of another network, a `StorageError` for unusable files, and
         `MissingExtraError` without fairway-rln.
         """
-        record = None if self.slash_log is None else exits.enter_context(SlashLog(self.slash_log)).record
+        record = None if self.slash_log is None else SlashLog(self.slash_log).record
         return ProofGate(self._open(network), record=record)
 
     def membership(self, network: Network | None, exits: ExitStack) -> RlnMembership | None:

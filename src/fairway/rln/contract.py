@@ -20,10 +20,10 @@ root.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, RlnError, RlnErrorKind
@@ -43,9 +43,8 @@ REFRESH_S: Final = 1.0
 """Shortest time between two questions of `ContractMembership.refresh` for the newest roots."""
 STALE_S: Final = 10.0
 """Age of the newest roots beyond which `ContractMembership.member` asks for them again."""
-FIRST_BACKOFF_S: Final = 1.0
-"""Pause after a failed call; it doubles with each failure in a row, up to `MAX_BACKOFF_S`."""
-MAX_BACKOFF_S: Final = 60.0
+PAUSE_S: Final = 5.0
+"""Pause after a failed call, in which every further one fails at once."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _RESULT: Final = re.compile(r"0x([0-9a-fA-F]{2})*")
@@ -62,12 +61,11 @@ class ContractMembership:
         network: RlnNetwork | None = None,
         chain_id: int | None = None,
         timeout_s: float = 10.0,
-        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """Take the addresses of a node of the chain and of the contract; nothing is asked yet.
 
-        ``chain_id`` is compared with that of the node before any other call. A call ends after ``timeout_s``.
-        ``clock`` returns seconds. Raises `ConfigurationError` for invalid values. Needs fairway-rln.
+        ``chain_id`` is compared with that of the node before any other call. A call waits ``timeout_s`` for an answer.
+        Raises `ConfigurationError` for invalid values. Needs fairway-rln.
         """
         if not _ADDRESS.fullmatch(contract):
             raise ConfigurationError(f"a contract's address is 0x and 40 hex digits, not {contract!r}")
@@ -75,7 +73,6 @@ class ContractMembership:
         self._contract = contract.lower()
         self._network = network or RlnNetwork()
         self._chain_id = chain_id
-        self._clock = clock
         self._lock = Lock()
         self._chain_checked = chain_id is None
         self._roots = RootWindow()
@@ -83,7 +80,6 @@ class ContractMembership:
         self._asked_s: float | None = None
         self._failed = ""
         self._retry_s = 0.0
-        self._backoff_s = FIRST_BACKOFF_S
         self._members: dict[bytes, RlnMember] = {}
 
     def __repr__(self) -> str:
@@ -130,7 +126,7 @@ class ContractMembership:
             return found
 
     def _refresh(self, younger_than_s: float) -> bool:
-        if self._asked_s is not None and self._clock() - self._asked_s < younger_than_s:
+        if self._asked_s is not None and monotonic_s() - self._asked_s < younger_than_s:
             return False
         with self._attempt():
             return self._take_roots()
@@ -142,7 +138,7 @@ class ContractMembership:
         for root in new:
             self._roots.add(root)
         self._newest = newest
-        self._asked_s = self._clock()
+        self._asked_s = monotonic_s()
         return bool(new)
 
     def _ask_newest(self) -> tuple[bytes, ...]:
@@ -154,15 +150,9 @@ class ContractMembership:
             raise DecodeError(f"{self._rpc.name}: getRecentRoots() gave {len(known)} roots, {CONTRACT_ROOTS} are usual")
         return known or tuple(self._ask("root()", count=1))
 
-    def _is_member(self, commitment: bytes) -> bool:
-        (told,) = self._ask("isInMembershipSet(uint256)", number_of(commitment, "an identity commitment"), count=1)
-        if number_of(told) > 1:
-            raise DecodeError(f"{self._rpc.name}: isInMembershipSet(uint256) gave {number_of(told)}, neither 0 nor 1")
-        return told != ZERO
-
     def _ask_for(self, identity: Identity) -> RlnMember:
         commitment = identity.commitment
-        if not self._is_member(commitment):
+        if self._ask("isInMembershipSet(uint256)", number_of(commitment, "an identity commitment"), count=1) == [ZERO]:
             text = f"{commitment.hex()} is no member of {self._contract}: register it first"
             raise RlnError(RlnErrorKind.NOT_READY, text)
         limit, index, leaf = self._ask("getMembershipInfo(uint256)", number_of(commitment), count=3)
@@ -183,7 +173,8 @@ class ContractMembership:
     def _ask(self, signature: str, *arguments: int, count: int | None = None) -> list[bytes]:
         """Return the elements that a function of the contract returns; ``count`` is their number, if it is known."""
         data = keccak256(signature.encode())[:4] + b"".join(each.to_bytes(ELEMENT_BYTES, "big") for each in arguments)
-        result = self._call("eth_call", [{"to": self._contract, "data": f"0x{data.hex()}"}, "latest"])
+        self._check_chain()
+        result = self._rpc.call("eth_call", [{"to": self._contract, "data": f"0x{data.hex()}"}, "latest"])
         if not isinstance(result, str) or not _RESULT.fullmatch(result):
             raise DecodeError(f"{self._rpc.name}: {signature} gave no bytes in hex digits")
         raw = bytes.fromhex(result[2:])
@@ -197,14 +188,10 @@ class ContractMembership:
             number_of(word, f"{self._rpc.name}: what {signature} gave")
         return words
 
-    def _call(self, method: str, parameters: list[Any]) -> Any:
-        self._check_chain(method)
-        return self._rpc.call(method, parameters)
-
-    def _check_chain(self, method: str) -> None:
-        if self._chain_checked or method == "eth_chainId":
+    def _check_chain(self) -> None:
+        if self._chain_checked:
             return
-        told = self._call("eth_chainId", [])
+        told = self._rpc.call("eth_chainId", [])
         if not isinstance(told, str) or not _QUANTITY.fullmatch(told):
             raise DecodeError(f"{self._rpc.name}: eth_chainId gave no number")
         if int(told, 16) != self._chain_id:
@@ -213,18 +200,15 @@ class ContractMembership:
 
     @contextmanager
     def _attempt(self) -> Iterator[None]:
-        """Run the block unless the pause after a failure lasts; double the pause if the block fails."""
-        wait_s = self._retry_s - self._clock()
-        if self._failed and wait_s > 0:
+        """Run the block, unless it failed less than `PAUSE_S` ago."""
+        wait_s = self._retry_s - monotonic_s()
+        if wait_s > 0:
             raise NodeUnavailableError(f"{self._failed}; asked again in {wait_s:.1f} s")
         try:
             yield
         except (NodeUnavailableError, DecodeError) as error:
-            self._failed = str(error)
-            self._retry_s = self._clock() + self._backoff_s
-            self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
+            self._failed, self._retry_s = str(error), monotonic_s() + PAUSE_S
             raise
-        self._failed, self._backoff_s = "", FIRST_BACKOFF_S
 
 
 def _root(leaf: bytes, siblings: list[bytes], bits: bytes) -> bytes:

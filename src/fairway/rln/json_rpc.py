@@ -1,18 +1,15 @@
 """`JsonRpc`: calls to a node of a chain over HTTP/1.1, one at a time, for worker threads.
 
-A call ends within its timeout, however slowly the server sends, and reads a bounded number of bytes. The path of the
-address often holds a key, so it appears in no text but the request.
+A call reads a bounded number of bytes, and waits at most its timeout for the next ones. The path of the address often
+holds a key, so it appears in no text but the request.
 """
 
 from __future__ import annotations
 
-import socket
-import time
 from base64 import b64encode
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from threading import Timer
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -103,31 +100,10 @@ class JsonRpc:
 
     def _exchange(self, body: bytes) -> tuple[int, bytes]:
         """Return status and body of the answer. The connection is not kept: calls are seconds apart."""
-        ends_s = time.monotonic() + self._timeout_s
-        connection = self._connect(self._host, self._port, timeout=self._timeout_s)
-        # The timeout of a socket limits each read; the timer limits all of them together.
-        timer = Timer(self._timeout_s, _abort, [connection])
-        timer.daemon = True
-        timer.start()
-        try:
+        with closing(self._connect(self._host, self._port, timeout=self._timeout_s)) as connection:
             connection.request("POST", self._target, body, self._headers)
             response = connection.getresponse()
             answer = response.read(MAX_ANSWER_BYTES + 1)
-        except (OSError, HTTPException):
-            if time.monotonic() >= ends_s:
-                raise TimeoutError from None
-            raise
-        finally:
-            timer.cancel()
-            connection.close()
-        if time.monotonic() >= ends_s:
-            raise TimeoutError
         if len(answer) > MAX_ANSWER_BYTES:
             raise HTTPException(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
         return response.status, answer
-
-
-def _abort(connection: HTTPConnection) -> None:
-    if connection.sock is not None:
-        with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)

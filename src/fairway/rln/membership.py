@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +27,7 @@ from fairway.rln.identity import Identity
 from fairway.rln.keystore import Keystore
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
-from fairway.rln.proving import CircuitProver, Prover, RlnMember
+from fairway.rln.proving import CircuitProver, RlnMember
 from fairway.rln.tree import RootWindow
 from fairway.units import NS_PER_MS
 
@@ -80,9 +79,7 @@ class RlnMembership:
         identity: Identity,
         group: RlnGroup,
         ids: MessageIds,
-        prover: Prover | None = None,
-        *,
-        clock_s: Callable[[], float] = monotonic_s,
+        prover: CircuitProver | None = None,
     ) -> None:
         """``ids`` is closed with the membership; ``group`` must not be in use elsewhere.
 
@@ -91,8 +88,7 @@ class RlnMembership:
         self._identity: Final = identity
         self._group: Final = group
         self._ids: Final = ids
-        self._clock_s: Final = clock_s
-        self._refreshed_s = clock_s()
+        self._refreshed_s = monotonic_s()
         self._prover: Final = CircuitProver(group.network) if prover is None else prover
 
     @classmethod
@@ -210,7 +206,7 @@ class RlnMembership:
 
     def _refresh(self) -> None:
         """Read the group again if `_REFRESH_S` have passed."""
-        now_s = self._clock_s()
+        now_s = monotonic_s()
         if now_s - self._refreshed_s < _REFRESH_S:
             return
         self._refreshed_s = now_s

@@ -1,4 +1,4 @@
-"""Proves and verifies signals: the interfaces, and their implementations with the circuit.
+"""Proves and verifies signals with the circuit.
 
 A proof takes 0.1 to 0.4 s and a verification 2 ms of one core, with the GIL released. So event loops call neither
 directly; both may be called from any thread.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import Protocol
+from typing import Any
 
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.extras import needing
@@ -20,38 +20,21 @@ from fairway.rln.proof import PROOF_BYTES, SignalProof
 from fairway.rln.tree import MerklePath
 
 
-class PartialProof(Protocol):
-    """The part of a proof that depends on the membership and its path alone; it holds the identity secret."""
-
-
-class Circuit(Protocol):
-    """The circuit of RLN-V2 for trees of depth 20. Every method releases the GIL, and threads may share one circuit.
-
-    A witness is secret | limit | message id | x | external nullifier | 20 elements and 20 bits (a byte each) of the
-    path. ``proven`` is proof (128 bytes) | root | x | y | nullifier.
-    """
-
-    def prove(self, witness: bytes, /) -> bytes:
-        """Return ``proven``. Raises `ValueError` for a message id that is not below the limit."""
-
-    def prove_partially(self, witness: bytes, /) -> PartialProof:
-        """Return the part that every witness with this secret, limit and path shares."""
-
-    def finish(self, partial: PartialProof, witness: bytes, /) -> bytes:
-        """Return ``proven`` in a third of the time of `prove`."""
-
-    def verify(self, proven: bytes, external_nullifier: bytes, /) -> bool:
-        """Return whether a proof holds for its values. Raises `ValueError` for bytes that are no proof."""
-
-
 @cache
-def circuit() -> Circuit:
-    """Return the circuit; the process loads it once. Raises `MissingExtraError` without fairway-rln."""
+def circuit() -> Any:
+    """Return the circuit of RLN-V2 for trees of depth 20; the process loads it once.
+
+    Every method releases the GIL, and threads may share the circuit. A witness is secret | limit | message id | x |
+    external nullifier | 20 elements and 20 bits (a byte each) of the path. ``proven`` is proof (128 bytes) | root | x |
+    y | nullifier. ``finish`` returns ``proven`` from a witness and the part of ``prove_partially``, which every witness
+    with this secret, limit and path shares, in a third of the time of ``prove``.
+
+    Raises `MissingExtraError` without fairway-rln.
+    """
     with needing("rln", "RLN"):
         import fairway_rln  # noqa: PLC0415 - an extra
 
-    loaded: Circuit = fairway_rln.Circuit()
-    return loaded
+    return fairway_rln.Circuit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +48,8 @@ class RlnMember:
     """From the member's leaf to the root."""
 
 
-class Prover(Protocol):
-    """Makes proofs. The caller must not use a message id for two signals of one epoch."""
-
-    def prepare(self, member: RlnMember) -> None:
-        """Compute the shared part of a member's proofs in advance."""
-
-    def prove(self, member: RlnMember, message_id: int, signal: bytes, epoch: int) -> SignalProof:
-        """Return the proof for a signal. Raises `RlnError`."""
-
-
-class Verifier(Protocol):
-    """Verifies proofs."""
-
-    def verify(self, proof: SignalProof, signal: bytes) -> bool:
-        """Return whether a proof is valid for this signal and for its own root and epoch."""
-
-
 class CircuitProver:
-    """Makes proofs with the circuit.
+    """Makes proofs. The caller must not use a message id for two signals of one epoch.
 
     Two thirds of the work of a proof depend on the member and its path alone. The prover keeps that part for the
     latest member and path, so that only the first proof after a change of the group takes the whole time.
@@ -92,8 +58,8 @@ class CircuitProver:
     def __init__(self, network: RlnNetwork | None = None) -> None:
         """Load the circuit. Raises `MissingExtraError` without fairway-rln."""
         self._network = network or RlnNetwork()
-        self._circuit: Circuit = circuit()
-        self._partial: tuple[RlnMember, PartialProof] | None = None
+        self._circuit = circuit()
+        self._partial: tuple[RlnMember, Any] | None = None
         self._lock = Lock()
 
     def prepare(self, member: RlnMember) -> None:
@@ -139,7 +105,7 @@ class CircuitProver:
             )
         )
 
-    def _partial_for(self, member: RlnMember, witness: bytes) -> PartialProof:
+    def _partial_for(self, member: RlnMember, witness: bytes) -> Any:
         with self._lock:
             if self._partial is None or self._partial[0] != member:
                 self._partial = (member, self._circuit.prove_partially(witness))
@@ -147,12 +113,12 @@ class CircuitProver:
 
 
 class CircuitVerifier:
-    """Verifies proofs with the circuit."""
+    """Verifies proofs."""
 
     def __init__(self, network: RlnNetwork | None = None) -> None:
         """Load the circuit. Raises `MissingExtraError` without fairway-rln."""
         self._network = network or RlnNetwork()
-        self._circuit: Circuit = circuit()
+        self._circuit = circuit()
 
     def verify(self, proof: SignalProof, signal: bytes) -> bool:
         """Return whether a proof is valid for this network and signal and for its own root and epoch."""
@@ -160,7 +126,7 @@ class CircuitVerifier:
             return False
         proven = b"".join((proof.proof, proof.root, proof.share_x, proof.share_y, proof.nullifier))
         try:
-            return self._circuit.verify(proven, self._network.external_nullifier(proof.epoch))
+            return bool(self._circuit.verify(proven, self._network.external_nullifier(proof.epoch)))
         except ValueError:  # 128 bytes that are no points of the curve
             return False
 

@@ -2,7 +2,7 @@
 
 17/WAKU2-RLN-RELAY: the epoch is near, the proof is of the message, the root is recent, the proof is valid, and the
 nullifier is new. The cheap checks come first, because anybody can send invalid proofs. `examine`, `verify` and `admit`
-are the three steps; a server runs the second in another thread. `judge` runs all three.
+are the three steps; a server runs the second in another thread.
 
 Other nodes treat every repeated nullifier as spam. Here another proof of the same signal is a duplicate: a client that
 missed the answer may send its message again unchanged.
@@ -19,7 +19,7 @@ from fairway.protocol.ratelimit import rln_signal
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import hash_to_field
 from fairway.rln.proof import SignalProof, recover_secret
-from fairway.rln.proving import Verifier
+from fairway.rln.proving import CircuitVerifier
 from fairway.rln.tree import RootWindow
 from fairway.wire.waku_message import WakuMessage
 
@@ -111,24 +111,11 @@ _DUPLICATE: Final = ProofRefusal(fault=ProofFault.DUPLICATE, detail="the message
 class ProofValidator:
     """Judges the proofs of one network, whose group has these roots."""
 
-    def __init__(
-        self,
-        network: RlnNetwork,
-        roots: RootWindow,
-        verifier: Verifier,
-        log: NullifierLog | None = None,
-    ) -> None:
-        self._network = network
-        self._roots = roots
-        self._verifier = verifier
-        self._log = NullifierLog() if log is None else log
-
-    def judge(self, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
-        """Return the proof of a message that may be relayed, or the refusal."""
-        proof = self.examine(message, now_ms)
-        if isinstance(proof, ProofRefusal):
-            return proof
-        return self.repeated(proof) or self.verify(message, proof) or self.admit(proof, now_ms) or proof
+    def __init__(self, network: RlnNetwork, roots: RootWindow, verifier: CircuitVerifier) -> None:
+        self.log: Final = NullifierLog()
+        self._network: Final = network
+        self._roots: Final = roots
+        self._verifier: Final = verifier
 
     def examine(self, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
         """Return the proof of a message after all checks but the verification."""
@@ -154,7 +141,7 @@ class ProofValidator:
 
     def repeated(self, proof: SignalProof) -> ProofRefusal | None:
         """Return a refusal if this signal was admitted before, also with another proof."""
-        return _DUPLICATE if self._log.has(proof) else None
+        return _DUPLICATE if self.log.has(proof) else None
 
     def verify(self, message: WakuMessage, proof: SignalProof) -> ProofRefusal | None:
         """Return a refusal unless the proof is valid for the message. Takes 2 ms, and may run in any thread."""
@@ -164,8 +151,8 @@ class ProofValidator:
 
     def admit(self, proof: SignalProof, now_ms: int) -> ProofRefusal | None:
         """Note a valid proof; return a refusal if its nullifier was used before."""
-        self._log.keep_from(self._network.epoch(now_ms) - self._network.max_epoch_gap)
-        match self._log.note(proof):
+        self.log.keep_from(self._network.epoch(now_ms) - self._network.max_epoch_gap)
+        match self.log.note(proof):
             case None:
                 return None
             case DoubleSignal() as double:

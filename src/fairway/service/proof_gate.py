@@ -26,8 +26,8 @@ from fairway.nodes.node import RoutedMessage
 from fairway.owned_tasks import OwnedTasks
 from fairway.rln.membership import RlnGroup
 from fairway.rln.proof import SignalProof
-from fairway.rln.proving import CircuitVerifier, Verifier
-from fairway.rln.validation import DoubleSignal, NullifierLog, ProofFault, ProofRefusal, ProofValidator
+from fairway.rln.proving import CircuitVerifier
+from fairway.rln.validation import DoubleSignal, ProofFault, ProofRefusal, ProofValidator
 from fairway.units import NS_PER_MS
 
 MAX_WAITING: Final = 1_024
@@ -119,7 +119,7 @@ class ProofGate:
     def __init__(
         self,
         group: RlnGroup,
-        verifier: Verifier | None = None,
+        verifier: CircuitVerifier | None = None,
         *,
         record: Callable[[DoubleSignal, int], object] | None = None,
     ) -> None:
@@ -128,9 +128,8 @@ class ProofGate:
         Raises `MissingExtraError` without fairway-rln, unless a ``verifier`` is given.
         """
         self._group: Final = group
-        self._log: Final = NullifierLog()
         verifier = CircuitVerifier(group.network) if verifier is None else verifier
-        self._validator: Final = ProofValidator(group.network, group.roots, verifier, self._log)
+        self._validator: Final = ProofValidator(group.network, group.roots, verifier)
         self._record: Final = record
         self._queue: ProofQueue[_Waiting] = ProofQueue()
         self._arrived: Final = asyncio.Event()
@@ -175,7 +174,7 @@ class ProofGate:
             repeated=self._repeated,
             refused={fault: self._refused[fault] for fault in ProofFault},
             waiting=len(self._queue),
-            nullifiers=len(self._log),
+            nullifiers=len(self._validator.log),
             refreshes_failed=self._refreshes_failed,
         )
 
@@ -255,7 +254,7 @@ class ProofGate:
         while True:
             await self._refresh()
             oldest = self._group.network.epoch(_now_ms()) - self._group.network.max_epoch_gap
-            self._log.keep_from(oldest)
+            self._validator.log.keep_from(oldest)
             for epoch in [epoch for epoch in self._bytes_of if epoch < oldest]:
                 del self._bytes_of[epoch]
             await asyncio.sleep(_REFRESH_S)
