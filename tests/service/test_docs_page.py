@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from browsing import launched, visited
+from fairway.service.rest.openapi import CALLS
 from nodes_in_threads import NodeInThread
 
 TOPIC = '/it\'s/1/<b onclick=x>room & "quotes"/proto'
@@ -59,6 +60,13 @@ def test_a_call_is_sent_and_its_answer_shown_and_curl_does_the_same(browser, ser
         if curl:
             again = subprocess.run(["sh", "-c", f"{line} --silent"], capture_output=True, check=True).stdout
             assert json.loads(again) == []  # the form has fetched them
+
+
+def test_the_page_shows_every_call(browser, served):
+    with visited(browser, f"{served.server.url}/docs") as page:
+        page.locator("#node_health").wait_for()
+        shown = page.locator("details.operation > summary").all_inner_texts()
+        assert [text.split()[:2] for text in shown] == [call.route.split() for call in CALLS]
 
 
 def test_a_stream_of_events_is_shown_until_it_is_stopped(browser, served):
