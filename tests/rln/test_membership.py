@@ -10,21 +10,11 @@ from fairway.rln.identity import Identity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
-from fairway.rln.validation import DoubleSignal, NullifierLog
+from fairway.rln.validation import NullifierLog
 from fairway.units import NS_PER_MS
 
 NOW_MS = 1_791_000_000_000
 EPOCH = 2_985_000
-
-
-class BrokenProver:
-    """Fails as a program that is killed while it proves."""
-
-    def prepare(self, member):
-        """It is killed before that helps."""
-
-    def prove(self, *_):
-        raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -54,21 +44,6 @@ def test_a_signal_that_is_signed_again_reveals_nothing(identities, group, path, 
         assert log.note(first) is None
         assert log.note(SignalProof.decode(membership.generate_proof(b"a", NOW_MS))) is first
         assert membership.epoch_quota(NOW_MS).remaining == 19
-
-
-@pytest.mark.full
-def test_twenty_kills_while_proving_reveal_nothing(identities, group, path, prover):
-    log = NullifierLog()
-    for number in range(20):
-        with MessageIds(path) as ids:
-            with pytest.raises(KeyboardInterrupt):
-                RlnMembership(identities[0], group, ids, BrokenProver()).generate_proof(
-                    b"lost %d" % (number // 2), NOW_MS
-                )
-            if number % 2:
-                proof = RlnMembership(identities[0], group, ids, prover).generate_proof(b"kept %d" % number, NOW_MS)
-                assert not isinstance(log.note(SignalProof.decode(proof)), DoubleSignal)
-    assert len(log) == 10
 
 
 def test_when_the_epoch_has_no_id_left_the_next_one_has(identities, group, path, prover):

@@ -57,23 +57,31 @@ def with_field(message: WakuMessage, **changes) -> WakuMessage:
     return replace(message, rate_limit_proof=replace(proof, **changes).encode())
 
 
+def judge(validator: ProofValidator, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
+    """Return the proof of a message that passes all steps, or the refusal."""
+    proof = validator.examine(message, now_ms)
+    if isinstance(proof, ProofRefusal):
+        return proof
+    return validator.repeated(proof) or validator.verify(message, proof) or validator.admit(proof, now_ms) or proof
+
+
 def fault(judged) -> ProofFault | None:
     return judged.fault if isinstance(judged, ProofRefusal) else None
 
 
 def test_a_message_of_a_member_is_admitted(validator, message):
     sent = message()
-    assert validator.judge(sent, NOW_MS) == SignalProof.decode(sent.rate_limit_proof)
+    assert judge(validator, sent, NOW_MS) == SignalProof.decode(sent.rate_limit_proof)
 
 
 def test_each_message_id_of_an_epoch_admits_one_message(validator, message):
-    log = [fault(validator.judge(message(b"%d" % number, message_id=number), NOW_MS)) for number in range(3)]
+    log = [fault(judge(validator, message(b"%d" % number, message_id=number), NOW_MS)) for number in range(3)]
     assert log == [None, None, None]
 
 
 @pytest.mark.parametrize("changes", [{"payload": b"hullo"}, {"content_topic": "/b/1/c/proto"}, {"timestamp_ns": 1}])
 def test_a_proof_holds_for_its_own_message_alone(validator, message, changes):
-    assert fault(validator.judge(replace(message(), **changes), NOW_MS)) is ProofFault.INVALID
+    assert fault(judge(validator, replace(message(), **changes), NOW_MS)) is ProofFault.INVALID
 
 
 @pytest.mark.parametrize(
@@ -88,7 +96,7 @@ def test_a_proof_holds_for_its_own_message_alone(validator, message, changes):
 def test_an_element_that_was_changed_is_refused(validator, message, name, expected):
     sent = message()
     was = getattr(SignalProof.decode(sent.rate_limit_proof), name)
-    assert fault(validator.judge(with_field(sent, **{name: element(number_of(was) ^ 1)}), NOW_MS)) is expected
+    assert fault(judge(validator, with_field(sent, **{name: element(number_of(was) ^ 1)}), NOW_MS)) is expected
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 95, 96, 127])
@@ -96,13 +104,13 @@ def test_a_proof_that_was_changed_is_refused(validator, message, at):
     sent = message()
     changed = bytearray(SignalProof.decode(sent.rate_limit_proof).proof)
     changed[at] ^= 1
-    assert fault(validator.judge(with_field(sent, proof=bytes(changed)), NOW_MS)) is ProofFault.INVALID
+    assert fault(judge(validator, with_field(sent, proof=bytes(changed)), NOW_MS)) is ProofFault.INVALID
 
 
 def test_a_proof_under_another_epoch_or_network_is_refused(validator, message):
     sent = message()
-    assert fault(validator.judge(with_field(sent, epoch=EPOCH + 1), NOW_MS)) is ProofFault.INVALID
-    assert fault(validator.judge(with_field(sent, identifier=bytes(32)), NOW_MS)) is ProofFault.OTHER_NETWORK
+    assert fault(judge(validator, with_field(sent, epoch=EPOCH + 1), NOW_MS)) is ProofFault.INVALID
+    assert fault(judge(validator, with_field(sent, identifier=bytes(32)), NOW_MS)) is ProofFault.OTHER_NETWORK
     elsewhere = CircuitVerifier(RlnNetwork(identifier=b"another"))
     relabelled = SignalProof.decode(with_field(sent, identifier=b"another".ljust(32, b"\0")).rate_limit_proof)
     assert not elsewhere.verify(relabelled, rln_signal(sent.payload, TOPIC, sent.timestamp_ns))
@@ -112,27 +120,27 @@ def test_a_proof_under_another_epoch_or_network_is_refused(validator, message):
     ("epoch", "expected"), [(-2, ProofFault.EPOCH_GAP), (-1, None), (1, None), (2, ProofFault.EPOCH_GAP)]
 )
 def test_an_epoch_may_be_one_off(validator, message, epoch, expected):
-    assert fault(validator.judge(message(epoch=EPOCH + epoch), NOW_MS)) is expected
+    assert fault(judge(validator, message(epoch=EPOCH + epoch), NOW_MS)) is expected
 
 
 def test_a_message_without_a_proof_or_with_other_bytes_is_refused(validator):
     bare = WakuMessage(payload=b"x", content_topic=TOPIC)
-    assert fault(validator.judge(bare, NOW_MS)) is ProofFault.MISSING
-    assert fault(validator.judge(replace(bare, rate_limit_proof=b"\xff"), NOW_MS)) is ProofFault.MALFORMED
+    assert fault(judge(validator, bare, NOW_MS)) is ProofFault.MISSING
+    assert fault(judge(validator, replace(bare, rate_limit_proof=b"\xff"), NOW_MS)) is ProofFault.MALFORMED
 
 
 def test_a_proof_with_a_root_of_a_moment_ago_is_admitted_and_one_of_long_ago_is_not(group, message, verifier):
     sent = message()
     old = group.root
     group.register(element(77), 1)
-    assert fault(ProofValidator(group.network, group.roots, verifier).judge(sent, NOW_MS)) is None
+    assert fault(judge(ProofValidator(group.network, group.roots, verifier), sent, NOW_MS)) is None
     window = RootWindow([old, *(element(number) for number in range(RECENT_ROOTS))])
-    assert fault(ProofValidator(group.network, window, verifier).judge(sent, NOW_MS)) is ProofFault.UNKNOWN_ROOT
+    assert fault(judge(ProofValidator(group.network, window, verifier), sent, NOW_MS)) is ProofFault.UNKNOWN_ROOT
 
 
 def test_two_messages_under_one_id_reveal_the_secret(validator, message, identities):
-    assert fault(validator.judge(message(b"one"), NOW_MS)) is None
-    refused = validator.judge(message(b"two"), NOW_MS)
+    assert fault(judge(validator, message(b"one"), NOW_MS)) is None
+    refused = judge(validator, message(b"two"), NOW_MS)
     assert refused.fault is ProofFault.DOUBLE_SIGNAL
     assert refused.double_signal.secret == identities[2].secret
     assert poseidon(refused.double_signal.secret) == identities[2].commitment
@@ -142,8 +150,8 @@ def test_two_messages_under_one_id_reveal_the_secret(validator, message, identit
 def test_a_repeated_message_is_a_duplicate_and_reveals_nothing(validator, proven):
     first, second = (proven(b"hello", 0, EPOCH) for _ in range(2))
     assert first.rate_limit_proof != second.rate_limit_proof  # proofs of one signal differ
-    assert fault(validator.judge(first, NOW_MS)) is None
-    refused = validator.judge(second, NOW_MS)
+    assert fault(judge(validator, first, NOW_MS)) is None
+    refused = judge(validator, second, NOW_MS)
     assert (refused.fault, refused.double_signal) == (ProofFault.DUPLICATE, None)
 
 

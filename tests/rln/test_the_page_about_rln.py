@@ -95,8 +95,3 @@ def test_the_page_of_rln_is_true(tmp_path, shell):
             assert secret.hex() not in said
         assert identity.commitment.hex() in said
     assert PASSWORD not in said
-
-
-def test_the_program_of_the_page_has_twelve_lines():
-    [program] = blocks("python")
-    assert len([line for line in program.splitlines() if line.strip()]) <= 12

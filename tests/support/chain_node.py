@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -151,16 +150,3 @@ def status(code: int, body: bytes = b"busy") -> Callable[[BaseHTTPRequestHandler
 def silent(node: ChainNode) -> Callable[[BaseHTTPRequestHandler], None]:
     """Return what never answers, until the server stops."""
     return lambda _: (node.stopping.wait(), None)[1]
-
-
-def dripping(node: ChainNode, interval_s: float) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Return what answers a byte at a time and never ends."""
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        while not node.stopping.is_set():
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            time.sleep(interval_s)
-
-    return answer
