@@ -8,7 +8,7 @@ in UTF-8 without the normalization of EIP-2335.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hmac import compare_digest
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import msgspec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fairway.environment import random_bytes
-from fairway.errors import ConfigurationError, DecodeError
+from fairway.errors import DecodeError
 from fairway.wire.hashing import keccak256
 
 KEYFILE_VERSION: Final = 3
@@ -72,18 +72,11 @@ class _Scrypt(msgspec.Struct, frozen=True):
     salt: str
 
 
-def encrypted(
-    plain: bytes, password: str, *, rounds: int = PBKDF2_ROUNDS, draw: Callable[[int], bytes] = random_bytes
-) -> Keyfile:
-    """Return a secret encrypted with a password, with PBKDF2.
-
-    ``draw`` returns the given number of random bytes. Raises `ConfigurationError` for invalid ``rounds``.
-    """
-    if not 1 <= rounds <= MAX_PBKDF2_ROUNDS:
-        raise ConfigurationError(f"the rounds of a keystore are 1 to {MAX_PBKDF2_ROUNDS}, not {rounds}")
-    salt, iv = draw(_SALT_BYTES), draw(_IV_BYTES)
-    parameters = _Pbkdf2(dklen=_KEY_BYTES, c=rounds, prf="hmac-sha256", salt=salt.hex())
-    encryption_key, mac_key = _derived("pbkdf2", msgspec.structs.asdict(parameters), password)
+def encrypted(plain: bytes, password: str, *, rounds: int = PBKDF2_ROUNDS) -> Keyfile:
+    """Return a secret encrypted with a password, with PBKDF2."""
+    salt, iv = random_bytes(_SALT_BYTES), random_bytes(_IV_BYTES)
+    parameters = {"dklen": _KEY_BYTES, "c": rounds, "prf": "hmac-sha256", "salt": salt.hex()}
+    encryption_key, mac_key = _derived("pbkdf2", parameters, password)
     ciphertext = _aes(encryption_key, iv, plain)
     return Keyfile(
         crypto=Crypto(
@@ -91,7 +84,7 @@ def encrypted(
             cipherparams=CipherParameters(iv=iv.hex()),
             ciphertext=ciphertext.hex(),
             kdf="pbkdf2",
-            kdfparams=msgspec.structs.asdict(parameters),
+            kdfparams=parameters,
             mac=keccak256(mac_key + ciphertext).hex(),
         )
     )

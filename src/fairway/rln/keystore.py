@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fairway.environment import random_bytes
 from fairway.errors import (
     ConfigurationError,
     DecodeError,
@@ -135,18 +134,11 @@ class Keystore:
         """The names of the memberships, in the order of the file."""
         return tuple(self._file.credentials)
 
-    def add(
-        self,
-        membership: KeystoreMembership,
-        password: str,
-        *,
-        rounds: int = PBKDF2_ROUNDS,
-        draw: Callable[[int], bytes] = random_bytes,
-    ) -> str:
+    def add(self, membership: KeystoreMembership, password: str, *, rounds: int = PBKDF2_ROUNDS) -> str:
         """Encrypt a membership into the file; return its membership hash.
 
-        ``rounds`` is the work of PBKDF2. ``draw`` returns the given number of random bytes. Raises
-        `ConfigurationError` for an empty password and for a membership hash that the file has already.
+        ``rounds`` is the work of PBKDF2. Raises `ConfigurationError` for an empty password and for a membership hash
+        that the file has already.
         """
         if not password:
             raise ConfigurationError("the password of a keystore is empty: choose one")
@@ -155,7 +147,7 @@ class Keystore:
             self._file, whole = self._read()
             if name in self._file.credentials:
                 raise ConfigurationError(f"{self._path} has the membership {name} already")
-            keyfile = encrypted(_plain(membership), password, rounds=rounds, draw=draw)
+            keyfile = encrypted(_plain(membership), password, rounds=rounds)
             # Fields that fairway does not know stay in the file.
             whole["credentials"][name] = msgspec.to_builtins(keyfile)
             replace_whole(self._path, _encoded(whole), private=True)

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -47,9 +48,11 @@ class ArchiveWriter:
         self._thread: Final = thread
         self._waiting: Final[deque[Waiting]] = deque()
         self._waiting_bytes = 0
-        self._put = self._done = 0
+        self._put = self._done = self._failed = 0
         self._hurry: Final = asyncio.Event()
-        self._waiters: Final[list[tuple[int, asyncio.Future[None]]]] = []
+        """Set when somebody waits for the queue to be written."""
+        self._attempt = asyncio.Event()
+        """Set when the next attempt to write has ended."""
         self._tasks: Final = OwnedTasks()
         self._is_writing = False
         self.problem: str | None = None
@@ -76,12 +79,12 @@ class ArchiveWriter:
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all queued messages are written or an attempt has failed, at most ``timeout_s`` seconds."""
-        if not len(self):
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append((self._put, waiter))
-        self._hurry.set()
-        await asyncio.wait([waiter], timeout=timeout_s)
+        put, failed = self._put, self._failed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._done < put and self._failed == failed:
+                    self._hurry.set()
+                    await self._attempt.wait()
 
     async def close(self, timeout_s: float) -> None:
         """Accept no more messages, and write the queue within ``timeout_s`` seconds. Can be called twice."""
@@ -101,7 +104,9 @@ class ArchiveWriter:
 
     async def _run(self) -> None:
         while self._waiting:
-            await self._rest(FLUSH_AFTER_S if self.problem is None else RETRY_AFTER_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_AFTER_S if self.problem is None else RETRY_AFTER_S):
+                    await self._hurry.wait()
             batch = self._take()
             try:
                 refused = await in_thread(self._thread, partial(self._write, batch))
@@ -110,7 +115,7 @@ class ArchiveWriter:
                 if self.problem is None:
                     _LOG.warning("messages cannot be written and wait in memory: %s", error)
                 self.problem = str(error)
-                self._answer(self._put)
+                self._failed += 1
             else:
                 if self.problem is not None:
                     _LOG.warning("messages are written again")
@@ -118,17 +123,9 @@ class ArchiveWriter:
                 self.dropped += refused
                 self._done += len(batch)
                 self._waiting_bytes -= sum(_size(message) for message, _ in batch)
-                self._answer(self._done)
+            attempt, self._attempt = self._attempt, asyncio.Event()
+            attempt.set()
         self._is_writing = False
-
-    async def _rest(self, seconds: float) -> None:
-        if self._waiters and self.problem is None:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
-        except TimeoutError:
-            return
 
     def _take(self) -> list[Waiting]:
         self._hurry.clear()
@@ -138,13 +135,6 @@ class ArchiveWriter:
             batch.append(self._waiting.popleft())
             size += len(batch[-1][0].encoded)
         return batch
-
-    def _answer(self, through: int) -> None:
-        for waiter in self._waiters[:]:
-            if waiter[0] <= through:
-                self._waiters.remove(waiter)
-                if not waiter[1].done():
-                    waiter[1].set_result(None)
 
 
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> _T:
