@@ -40,15 +40,6 @@ def test_a_second_node_of_the_process_is_refused_until_the_first_ends(tmp_path, 
     run(work())
 
 
-def test_nodes_with_archives_of_their_own_run_side_by_side(tmp_path):
-    async def work():
-        async with await node(f"sqlite:{tmp_path / 'a.db'}") as one, await node(f"sqlite:{tmp_path / 'b.db'}") as other:
-            assert one.status.store
-            assert other.status.store
-
-    run(work())
-
-
 def test_a_node_that_cannot_open_its_archive_keeps_no_lock(tmp_path):
     path = tmp_path / "archive.db"
     path.write_bytes(b"this is no database, and never was one" * 100)

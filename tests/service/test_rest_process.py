@@ -83,27 +83,6 @@ def test_an_open_api_for_other_machines_is_warned_of(rest, caplog):
     assert not rest.run(work(RestOptions()))
 
 
-def test_the_key_is_kept_for_its_owner_alone_and_makes_the_same_peer_again(rest, tmp_path):
-    folder = tmp_path / "state"
-
-    async def look(line):
-        return json.loads(line)
-
-    settings = NodeSettings(options=ServiceOptions(), state=folder, rest=None, as_json=True)
-    first = rest.run(first_line(settings, look))
-    assert (folder / "node.key").stat().st_mode & 0o777 == 0o600
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert first["key"] == str(folder / "node.key")
-    assert rest.run(first_line(settings, look))["peer_id"] == first["peer_id"]
-
-
-def test_a_node_without_the_api_prints_null(rest):
-    async def look(line):
-        assert json.loads(line)["rest"] is None
-
-    rest.run(first_line(NodeSettings(options=ServiceOptions(), rest=None, as_json=True), look))
-
-
 def test_a_port_that_cannot_be_had_ends_the_node(rest):
     async def work():
         async with rest.serving() as (_, server):

@@ -2,13 +2,14 @@
 
 import asyncio
 import sqlite3
+import time
 from contextlib import closing
 
 import pytest
 
 from fairway.errors import ConfigurationError, StorageError, StoreQueryError
 from fairway.nodes.node import RoutedMessage, StoreQuery
-from fairway.service.archives import Retention
+from fairway.service.archives import MAX_AHEAD_NS, Retention
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -22,7 +23,7 @@ NOW_NS = 1_760_000_000_000_000_000
 
 def routed(number, topic="/a/1/b/proto", size=50, **fields):
     message = WakuMessage(
-        payload=number.to_bytes(4, "big") * (size // 4), content_topic=topic, timestamp_ns=NOW_NS + number, **fields
+        payload=number.to_bytes(8, "big") * (size // 8), content_topic=topic, timestamp_ns=NOW_NS + number, **fields
     )
     return RoutedMessage.of(SHARD, message)
 
@@ -149,6 +150,20 @@ def test_a_file_that_is_no_archive_is_refused_and_left_alone(tmp_path):
     with pytest.raises(Exception, match=r"notes\.txt"):
         asyncio.run(open_archive(str(path)))
     assert path.read_text().startswith("not a database")
+
+
+@pytest.mark.parametrize("kind", ["memory:", "sqlite:"])
+def test_messages_dated_more_than_an_hour_ahead_are_dropped(kind, tmp_path):
+    async def work(archive):
+        now_ns = time.time_ns()
+        good = [now_ns - 5, now_ns, now_ns + MAX_AHEAD_NS]
+        for timestamp_ns in [now_ns + MAX_AHEAD_NS + 60_000_000_000, 2**63 - 1, *good]:
+            archive.put(routed(timestamp_ns - NOW_NS, size=0), now_ns)
+        page = await archive.page(StoreQuery(pubsub_topic=SHARD))
+        assert [one.message.timestamp_ns for one in page.messages] == good
+        assert (await archive.statistics()).dropped == 2
+
+    with_archive("memory:" if kind == "memory:" else str(tmp_path / "archive.db"), work)
 
 
 # --- retention
