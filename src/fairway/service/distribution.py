@@ -178,7 +178,12 @@ class Distribution:
             on_close=lambda: self._listeners.pop(subscription, None) and None,
             size_of=lambda message: len(message.encoded),
         )
-        self._listeners[subscription] = lambda arrival: wanted(arrival.message) and subscription.put(arrival.message)
+
+        def take(arrival: ArrivedMessage) -> None:
+            if wanted(arrival.message):
+                subscription.put(arrival.message)
+
+        self._listeners[subscription] = take
         return subscription
 
     def follow(self, wanted: Wanted, *, max_bytes: int) -> Subscription[ArrivedMessage]:
@@ -188,7 +193,12 @@ class Distribution:
             size_of=lambda arrival: len(arrival.message.encoded),
             max_bytes=max_bytes,
         )
-        self._listeners[subscription] = lambda arrival: wanted(arrival.message) and subscription.put(arrival)
+
+        def take(arrival: ArrivedMessage) -> None:
+            if wanted(arrival.message):
+                subscription.put(arrival)
+
+        self._listeners[subscription] = take
         return subscription
 
     def loses(self) -> bool:
