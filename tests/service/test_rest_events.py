@@ -218,6 +218,7 @@ def test_an_id_that_is_not_known_is_answered_with_a_gap_and_the_last_one_with_no
 
 def test_a_slow_reader_loses_the_oldest_messages_and_gets_a_gap(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.events.EVENT_STREAM_BYTES", 200_000)
+    monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 60.0)
 
     async def work():
         async with rest.serving() as (node, server), reading(server, rest.topic) as stream:

@@ -142,8 +142,8 @@ def test_requests_beyond_the_limit_get_503(rest, monkeypatch):
     rest.run(work())
 
 
-def test_an_answer_that_is_left_unread_does_not_count_as_a_request_under_way_for_long(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.app.READ_TIMEOUT_S", 0.3)
+def test_an_answer_that_is_left_unread_ends_the_connection(rest, monkeypatch):
+    monkeypatch.setattr("fairway.service.rest.protocol.STALL_S", 0.3)
 
     async def work():
         async with rest.serving() as (_, server):
@@ -155,8 +155,7 @@ def test_an_answer_that_is_left_unread_does_not_count_as_a_request_under_way_for
             for _, writer in stuck:
                 for _ in range(4):  # more than the buffers of the system hold
                     writer.write(request)
-            await until(lambda: server.context.under_way == 5)
-            await until(lambda: not server.context.under_way)
+            await until(lambda: not server.context.under_way and not server.connections)
             assert (await rest.call(server, "GET", "/version")).status == 200
             for _, writer in stuck:
                 writer.close()

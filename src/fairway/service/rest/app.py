@@ -19,7 +19,6 @@ import hmac
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -55,9 +54,6 @@ MAX_REQUESTS: Final = 64
 """Requests under way at once, without event streams; a further one is answered with 503."""
 ANSWER_TIMEOUT_S: Final = 20.0
 """Time to receive the body of a request and to answer it; after it the answer is 503."""
-
-READ_TIMEOUT_S: Final = 120.0
-"""Time until a client has read its answer; after it the connection ends."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
@@ -210,9 +206,8 @@ class Gate:
         elif context.under_way >= MAX_REQUESTS:
             await PlainText("too many requests at once; try again", 503)(scope, receive, send)
         else:
-            with context.counting_request(), suppress(TimeoutError):
-                async with asyncio.timeout(READ_TIMEOUT_S):
-                    await self.app(scope, receive, send)
+            with context.counting_request():
+                await self.app(scope, receive, send)
 
     def _admits(self, headers: Headers) -> bool:
         options = self._context.options

@@ -1,6 +1,7 @@
-"""`BoundedProtocol`: uvicorn's HTTP connection, which also ends if a client sends no complete head of a request.
+"""`BoundedProtocol`: uvicorn's HTTP connection, with limits against slow clients.
 
-uvicorn itself ends a connection that is idle between two requests.
+uvicorn ends a connection that is idle between two requests. This class also ends one without a complete head of a
+request, or with an unread answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """Time to receive the first request of a connection, or the rest of a request's head."""
+STALL_S: Final = 30.0
+"""Time for which a client may leave an answer unread."""
 
 _LOG: Final = logging.getLogger(__name__)
 # uvicorn warns of every request that is not HTTP; any client could fill the log.
@@ -28,6 +31,8 @@ class BoundedProtocol(H11Protocol):
         super().__init__(*arguments, **named)
         self.logger = _LOG
         self._timer: asyncio.TimerHandle | None = None
+        self._progress: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
 
     @property
     def is_idle(self) -> bool:
@@ -38,6 +43,7 @@ class BoundedProtocol(H11Protocol):
         """Accept the connection."""
         super().connection_made(transport)
         self._await_request()
+        self._check_progress()
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes; the head of a request stops the timer that waits for it."""
@@ -57,8 +63,10 @@ class BoundedProtocol(H11Protocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
+        """Stop the timers."""
         self._stop_timer()
+        if self._progress is not None:
+            self._progress.cancel()
         super().connection_lost(exc)
 
     def _await_request(self) -> None:
@@ -67,6 +75,14 @@ class BoundedProtocol(H11Protocol):
     def _end_if_idle(self) -> None:
         if self.is_idle:
             self.transport.abort()
+
+    def _check_progress(self) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes >= self._unread_bytes > 0:
+            self.transport.abort()
+            return
+        self._unread_bytes = unread_bytes
+        self._progress = self.loop.call_later(STALL_S / 2, self._check_progress)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
