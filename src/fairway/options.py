@@ -331,8 +331,6 @@ class Advanced:
     """Messages that are set aside; for each further one the channel discards the oldest, with an event."""
     max_concurrent_publishes: int = 32
     """Transmissions that the node has and has not answered."""
-    max_hashes_per_query: int = 50
-    """Message hashes in one store query."""
     max_wire_message_bytes: int = 153_600
     """Largest encoded WakuMessage to send (64/WAKU2-NETWORK: 150 KiB)."""
     max_received_bytes: int = 1_048_576
@@ -351,7 +349,6 @@ class Advanced:
             "max_unread_bytes",
             "max_set_aside",
             "max_concurrent_publishes",
-            "max_hashes_per_query",
         ):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
 

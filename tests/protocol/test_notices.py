@@ -9,36 +9,17 @@ from fairway.events import (
     ChannelStatus,
     ForeignMessages,
     MessagesUndecryptable,
-    SenderIdInUse,
     SendingBlocked,
     StatusChanged,
 )
 from fairway.options import RateLimitConfig, ReliableChannelOptions
 from fairway.protocol.encryption import AesGcm
-from fairway.protocol.notices import NOTICE_PAUSE_MS, Notices
+from fairway.protocol.notices import NOTICE_PAUSE_MS
 from fairway.protocol.stack import Stack
-from fairway.protocol.statistics import Tally
 
 START_MS = 1_760_000_000_000
 HOUR_MS = 3_600_000
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0, query_on_connect=False)
-
-
-def test_the_first_is_told_at_once_and_further_ones_together_a_minute_later():
-    tally = Tally()
-    notices = Notices(tally)
-    assert notices.take(START_MS) == []
-    assert notices.next_deadline() is None
-    tally.add("undecryptable")
-    tally.add("sender_id_in_use")
-    assert notices.take(START_MS) == [MessagesUndecryptable(count=1, opened=0), SenderIdInUse(count=1)]
-    for _ in range(5):
-        tally.add("undecodable")
-    tally.add("opened")
-    assert notices.take(START_MS + 1) == []
-    assert notices.next_deadline() == START_MS + NOTICE_PAUSE_MS
-    assert notices.take(START_MS + NOTICE_PAUSE_MS) == [MessagesUndecryptable(count=5, opened=1)]
-    assert notices.next_deadline() is None
 
 
 def refuse(alice, for_ms, **answer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, RequestSent
+from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, MessageSending, RequestSent
 from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.protocol.outgoing import request_table
@@ -18,6 +18,54 @@ SMALL = ReliableChannelOptions(
 )
 FILE = bytes(range(256)) * 2
 """Eight segments and one parity segment."""
+
+
+def test_events_carry_the_id_that_the_caller_chose(peer):
+    alice = peer()
+    assert alice.send(b"hello", request_id="x" * 256).request_id == "x" * 256
+    assert [event.request_id for event in alice.events()] == ["x" * 256]
+
+
+def test_another_payload_under_the_same_id_is_refused_and_nothing_is_lost(peer):
+    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, max_retry_attempts=0))
+    alice.send(b"hello", request_id="order 7")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="'order 7' stands for another payload"):
+            alice.send(b"goodbye", request_id="order 7")
+        alice.pass_time(30_000)
+    assert len(alice.content()) == len(alice.events(DeliveryError)) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_id", "text"),
+    [
+        ("", "request_id must not be empty"),
+        ("é" * 129, "request_id has 258 bytes of UTF-8, at most 256"),
+        ("\ud800", "request_id is not Unicode text"),
+        (7, "request_id must be text, not int"),
+    ],
+)
+def test_an_id_that_cannot_be_one_is_refused(peer, request_id, text):
+    alice = peer()
+    with pytest.raises(ConfigurationError, match=text):
+        alice.send(b"hello", request_id=request_id)
+    assert not alice.effects
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_same_send_again_is_answered_with_the_first_and_nothing_leaves(peer, is_restarted):
+    alice = peer(options=QUIET)
+    alice.send(b"hello", request_id="order 7")
+    if is_restarted:
+        # The program crashed before it saw the answer.
+        alice = alice.restart()
+    alice.effects.clear()
+    alice.send(b"hello", request_id="order 7")
+    assert not alice.published()
+    assert alice.stack.statistics().open_requests == 1
+    alice.check_rows()
+    alice.pass_time(30_000)
+    assert [event.request_id for event in alice.events(MessageSending)] == ["order 7"]
 
 
 def want(peer, request_id, payload=b"hello", **wanted):
@@ -105,15 +153,6 @@ def test_a_delivered_send_is_opened_again_and_repeated_one_interval_later(delive
     alice.check_rows()
 
 
-def test_the_copy_is_the_same_message(delivered):
-    request_id, alice, bob, _ = delivered()
-    want(alice, request_id, required_count=2)
-    alice.pass_time(30_000)
-    bob.receive(*alice.published())
-    assert bob.payloads() == [b"hello"]
-    assert bob.stack.statistics().duplicates == 1
-
-
 def test_whoever_has_it_long_since_acknowledges_with_whatever_he_says_next(peer):
     alice, bob, carol = (peer(name, QUIET) for name in ("alice", "bob", "carol"))
     accepted = alice.send(b"hello")
@@ -151,27 +190,6 @@ def test_opened_again_it_is_tried_as_often_as_a_new_one(peer):
     alice.pass_time(360_000)
     assert len(alice.published(Purpose.RETRY)) == 10
     assert len(alice.events(DeliveryError)) == 1
-
-
-def test_what_was_known_is_not_told_again(delivered):
-    request_id, alice, bob, carol = delivered()
-    want(alice, request_id, required_from=["carol"])
-    alice.pass_time(30_000)
-    for other in (bob, carol):
-        other.receive(*alice.published(Purpose.RETRY))
-        reply(other, alice)
-    assert [event.acknowledged_by for event in alice.events(MessageAcknowledged)] == [("bob", "carol")]
-
-
-def test_it_can_be_opened_again_and_again(delivered):
-    request_id, alice, _, carol = delivered()
-    want(alice, request_id, required_count=2)
-    alice.pass_time(30_000)
-    carol.receive(*alice.published())
-    reply(carol, alice)
-    want(alice, request_id, required_count=3)
-    assert alice.stack.statistics().open_requests == 1
-    assert len(alice.events(MessageDelivered)) == 1
 
 
 def test_of_a_file_only_what_somebody_lacks_is_repeated(delivered):
@@ -263,20 +281,6 @@ def test_a_delivered_message_that_is_not_retained_any_more_is_sent_as_a_new_one(
     assert [publication.purpose for publication in alice.published()] == [Purpose.CONTENT]
     assert alice.stack.statistics().open_requests == 1
     alice.check_rows()
-
-
-@pytest.mark.parametrize(
-    ("wanted", "text"),
-    [
-        ({"required_count": 0}, "at least 1 participant"),
-        ({"required_from": ["alice"]}, "does not acknowledge itself"),
-        ({"required_from": "bob"}, "a collection of names"),
-    ],
-)
-def test_a_wish_that_can_never_be_met_is_refused(delivered, wanted, text):
-    request_id, alice, _, _ = delivered()
-    with pytest.raises(ConfigurationError, match=text):
-        want(alice, request_id, **wanted)
 
 
 def test_only_the_newest_delivered_sends_are_remembered(delivered, monkeypatch):

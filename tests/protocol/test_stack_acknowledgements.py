@@ -127,18 +127,6 @@ def test_acknowledgement_by_others_than_those_named_is_not_enough(peer):
     assert alice.events(MessageDelivered)[0].delivered_to == ("bob", "carol")
 
 
-def test_a_count_and_names_must_both_be_met(peer):
-    alice, bob, carol, dave = listeners(peer, "alice", "bob", "carol", "dave")
-    alice.send(b"hello", required_count=3, required_from={"carol"})
-    for other in (bob, carol, dave):
-        other.receive(*alice.content())
-    for other in (carol, bob):
-        reply(other, alice)
-    assert not alice.events(MessageDelivered)
-    reply(dave, alice)
-    assert len(alice.events(MessageDelivered)) == 1
-
-
 def test_a_delivery_error_says_who_acknowledged_something_all_the_same(peer):
     alice, bob = listeners(peer, "alice", "bob")
     accepted = alice.send(b"hello", required_from=["bob", "carol"])

@@ -14,9 +14,7 @@ from fairway.events import (
     DropReason,
     EphemeralMessageDropped,
     MessageDelivered,
-    MessageReceived,
     MessageSendError,
-    MessagesUndecryptable,
     SendErrorReason,
 )
 from fairway.options import RateLimitConfig, ReliableChannelOptions, SegmentationConfig
@@ -180,26 +178,6 @@ def test_a_hook_that_was_cancelled_is_a_hook_that_failed(peer, error):
     assert len(alice.events(DeliveryError)) == 1
 
 
-def test_what_cannot_be_opened_is_counted(peer):
-    _, _, bob, bobs = pair(peer)
-    mallory = peer("mallory")
-    mallory.send(b"plain")
-    bob.receive(*mallory.content())
-    bobs.all()
-    assert bob.events() == [MessagesUndecryptable(count=1, opened=0)]
-    assert bob.stack.statistics().undecryptable == 1
-
-
-def test_of_a_message_with_a_segment_that_cannot_be_encrypted_no_later_one_leaves(peer):
-    alice, alices, _, _ = pair(peer, poison=FILE[192:256])
-    alice.send(FILE)
-    alice.send(b"after")
-    alices.all()
-    assert len(alice.events(MessageSendError)) == len(alice.events(DeliveryError)) == 1
-    assert len(alice.content()) == 4
-    alice.check_rows()
-
-
 def test_a_segment_that_the_node_refused_leaves_although_a_later_one_cannot_be_encrypted(peer):
     """It is in the history, and the next message cites it: all would have to ask for it."""
     alice = peer("alice", SMALL, encryption=SlowCipher(b"poison"))
@@ -293,15 +271,6 @@ def test_retries_repairs_and_sync_messages_are_encrypted_anew(peer):
     alice.receive(*bob.published(Purpose.SYNC))
     alices.all()
     assert len(alice.events(MessageDelivered)) == 2
-
-
-def test_an_ephemeral_message_leaves_when_it_is_encrypted(peer):
-    alice, alices, bob, bobs = pair(peer)
-    alice.send_ephemeral(b"typing")
-    alices.all()
-    bob.receive(*alice.published(Purpose.EPHEMERAL))
-    bobs.all()
-    assert [event.ephemeral for event in bob.events(MessageReceived)] == [True]
 
 
 def test_an_ephemeral_message_is_charged_to_the_epoch_in_which_it_leaves(peer):

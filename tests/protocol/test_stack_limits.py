@@ -7,7 +7,6 @@ import pytest
 from fairway.events import DeliveryError, Limit, LimitReached
 from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Persist, Purpose
-from fairway.protocol.limits import LimitWatch
 
 TWO_AT_ONCE = ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=2))
 
@@ -22,24 +21,6 @@ def send_five(peer, options=TWO_AT_ONCE, **more):
 
 def retries(peer):
     return peer.published(Purpose.RETRY)
-
-
-def test_a_bound_is_told_when_it_begins_to_bite_and_again_only_after_it_ceased():
-    watch = LimitWatch()
-    told = [
-        watch.note(limit, 7, bites=bites)
-        for limit, bites in [
-            (Limit.STORE_QUERIES, False),
-            (Limit.STORE_QUERIES, True),
-            (Limit.STORE_QUERIES, True),
-            (Limit.ACTIVE_RETRIES, True),
-            (Limit.STORE_QUERIES, False),
-            (Limit.ACTIVE_RETRIES, True),
-            (Limit.STORE_QUERIES, True),
-        ]
-    ]
-    queries = (LimitReached(limit=Limit.STORE_QUERIES, bound=7),)
-    assert told == [(), queries, (), (LimitReached(limit=Limit.ACTIVE_RETRIES, bound=7),), (), (), queries]
 
 
 def test_retries_beyond_the_bound_wait_until_the_node_answered_earlier_ones(peer):

@@ -159,14 +159,6 @@ def test_what_was_encrypted_with_another_key_is_counted_and_its_count_is_told(pe
     assert bob.payloads() == [b"hello"]
 
 
-def test_a_plain_message_among_encrypted_ones_is_counted(peer):
-    bob, mallory = peer("bob", encryption=AesGcm(bytes(32))), peer("mallory")
-    mallory.send(b"plain")
-    bob.receive(*mallory.content())
-    assert bob.events() == [MessagesUndecryptable(count=1, opened=0)]
-    assert bob.stack.statistics().undecryptable == 1
-
-
 def test_on_the_logos_wire_a_message_without_the_marker_is_counted(peer):
     alice, bob = peer("alice", LOGOS), peer("bob", LOGOS)
     alice.send(b"hello")

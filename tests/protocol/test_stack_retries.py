@@ -18,7 +18,6 @@ from fairway.options import (
     BloomPolicy,
     RateLimitConfig,
     ReliableChannelOptions,
-    RepairConfig,
     SdsConfig,
 )
 from fairway.protocol.effects import Purpose
@@ -177,22 +176,6 @@ def test_after_a_restart_retries_go_on_where_they_stopped(peer):
     attempts = [event.attempt for event in again.events(MessageSending)]
     assert attempts == list(range(4, 11))
     assert [event.request_id for event in again.events(DeliveryError)] == [accepted.request_id]
-
-
-def test_the_bytes_of_a_retry_after_a_restart_are_those_of_the_first_transmission(peer):
-    alice = peer(options=QUIET)
-    alice.send(b"hello")
-    again = alice.restart()
-    again.pass_time(30_000)
-    assert again.published(Purpose.RETRY)[0].message.payload == alice.content()[0].message.payload
-
-
-def test_without_repair_own_messages_are_retried_all_the_same(peer):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=RepairConfig(enabled=False)))
-    alice = peer(options=options)
-    alice.send(b"hello", required_from=["bob", "carol"])
-    alice.pass_time(30_000)
-    assert alice.published(Purpose.RETRY)[0].message.payload == alice.content()[0].message.payload
 
 
 def test_a_retry_that_the_rate_limit_held_is_let_go_when_the_acknowledgement_comes(peer):

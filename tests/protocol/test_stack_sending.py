@@ -81,14 +81,6 @@ def test_the_same_payload_twice_is_two_deliveries(peer):
     assert len({event.sds_ids for event in bob.events(MessageReceived)}) == 2
 
 
-def test_two_people_may_say_the_same_and_both_are_heard(peer):
-    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
-    alice.send(b"ok")
-    bob.send(b"ok")
-    carol.receive(*alice.content(), *bob.content())
-    assert [event.sender_id for event in carol.events(MessageReceived)] == ["alice", "bob"]
-
-
 def test_every_segment_is_told_when_it_leaves_and_when_the_node_took_it(peer):
     alice = peer(options=SMALL_SEGMENTS)
     accepted = alice.send(FILE)
@@ -105,12 +97,6 @@ def test_every_segment_is_told_when_it_leaves_and_when_the_node_took_it(peer):
     assert [e.chunk_info for e in sent] == [e.chunk_info for e in sending]
     assert [e.message_hash for e in sent] == [publication.message_hash for publication in alice.content()]
     assert [e.request_id for e in alice.events(RequestSent)] == [accepted.request_id]
-
-
-def test_an_unsegmented_message_counts_as_its_only_chunk(peer):
-    alice = peer()
-    alice.send(b"hello")
-    assert alice.events(MessageSending)[0].chunk_info.total_chunks == 1
 
 
 @pytest.mark.parametrize("profile", Profile)
@@ -228,17 +214,6 @@ def test_the_first_hash_that_the_node_took_stays_the_hint(peer):
     assert retry.message_hash != alice.content()[0].message_hash
     alice.send(b"two")
     assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint == alice.content()[0].message_hash
-
-
-def test_a_hint_from_before_a_crash_that_nobody_confirmed_is_told_to_nobody(peer):
-    alice = peer()
-    alice.send(b"one")
-    before = alice.content()[0]
-    alice.now_ms += 1_000
-    alice = alice.restart()
-    alice.send(b"two")
-    again, second = alice.content()
-    assert alice.sds(second).causal_history[0].retrieval_hint == again.message_hash != before.message_hash
 
 
 def test_a_hint_from_before_a_crash_that_nobody_confirmed_gives_way_to_a_confirmed_one(peer):
@@ -392,14 +367,6 @@ def test_what_was_made_before_a_crash_leaves_in_that_order_in_whatever_order_its
     assert [publish.sds_id for publish in alice.content()] == made
 
 
-def test_what_was_made_durable_and_lost_on_its_way_out_is_sent_after_the_restart(peer):
-    alice, bob = peer("alice"), peer("bob")
-    alice.send(b"hello")
-    alice = alice.restart()
-    bob.receive(*alice.content())
-    assert bob.payloads() == [b"hello"]
-
-
 def test_answers_for_an_earlier_life_do_not_confuse_the_present_one(peer):
     alice = peer()
     alice.send(b"one")
@@ -428,19 +395,6 @@ def test_with_ids_made_of_the_payload_alone_a_second_send_joins_the_one_under_wa
     third = alice.send(b"ok")
     assert third.request_id != first.request_id
     alice.check_rows()
-
-
-def test_a_payload_that_would_pass_for_a_segment_arrives_as_it_was(peer):
-    alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
-    alice.send(FILE)
-    segment = alice.sds(alice.content()[0]).content
-    carol = peer("carol")
-    carol.send(segment)
-    dave = peer("dave")
-    dave.receive(*carol.content())
-    assert dave.payloads() == [segment]
-    bob.receive(*alice.content())
-    assert bob.payloads() == [FILE]
 
 
 def test_a_message_that_cannot_be_encoded_ends_its_send_with_an_event(peer):

@@ -224,21 +224,6 @@ def test_from_the_same_snapshot_and_seed_everything_goes_on_in_the_same_way(peer
     assert runs[0] == runs[1]
 
 
-def test_request_ids_do_not_repeat_after_a_restart(peer):
-    alice = peer()
-    ids = [alice.send(b"one").request_id]
-    # Even if somebody gave the next life the same seed.
-    alice = peer("alice", rows=alice.rows)
-    ids.append(alice.send(b"two").request_id)
-    assert len(set(ids)) == 2
-
-
-def test_nothing_stored_is_a_past_without_anything_in_it(peer):
-    alice = peer(rows={})
-    alice.send(b"hello")
-    assert len(alice.content()) == 1
-
-
 def change(table, row, key=""):
     return {(table, key): Change(table=table, key=key, row=row)}
 
@@ -255,11 +240,6 @@ def test_a_table_of_another_program_is_refused_by_name(peer):
 def test_another_version_is_refused_and_both_are_named(peer, version):
     with pytest.raises(SnapshotError, match=rf"reads \({SCHEMA_VERSION},\)"):
         peer(rows=change("schema", version))
-
-
-def test_rows_without_a_version_are_refused(peer):
-    with pytest.raises(SnapshotError, match="version none"):
-        peer(rows=change("jitter", (1,)))
 
 
 @pytest.mark.parametrize(
@@ -290,10 +270,6 @@ def test_a_row_that_cannot_be_read_is_a_snapshot_error(peer, table, row):
                 **change(table, row, key="" if table in {"sds", "stamp"} else "7"),
             }
         )
-
-
-def test_a_deleted_row_is_no_row(peer):
-    assert peer(rows={**VERSION, **change("outbox", None, "1")}).stack.statistics().queued == 0
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,6 @@ class Engine:
             clock,
             self,
             stack,
-            max_hashes=options.advanced.max_hashes_per_query,
         )
         self.subscription: Subscription[RoutedMessage] | None = None
         self._node = node

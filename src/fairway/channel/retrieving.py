@@ -29,7 +29,7 @@ from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
-from fairway.protocol.incoming.retrieval import QueryBudget
+from fairway.protocol.incoming.retrieval import MAX_HASHES_PER_QUERY, QueryBudget
 from fairway.units import NS_PER_MS
 
 _ANSWER_TIMEOUT_S: Final = 30.0
@@ -99,10 +99,7 @@ class Retriever:
         clock: Clock,
         shell: RetrievalShell,
         reading: RetrievalState,
-        *,
-        max_hashes: int,
     ) -> None:
-        """Ask for at most ``max_hashes`` messages in a query by hash."""
         self.queries = 0
         """Pages asked for."""
         self.failures = 0
@@ -119,7 +116,6 @@ class Retriever:
         self._shell = shell
         self._reading = reading
         self._is_limited = False
-        self._max_hashes = max_hashes
         self._hashes: dict[bytes, int] = {}
         """Wanted hashes, the longest waiting first, each with the number of earlier queries for it."""
         self._by_time: deque[Backwards] = deque()
@@ -195,7 +191,7 @@ class Retriever:
     async def _ask_by_hash(self) -> None:
         """Ask for as many hashes as a query may name, those that were asked for least often first."""
         least_asked = sorted(self._hashes, key=self._hashes.__getitem__)
-        query = QueryStore(message_hashes=tuple(least_asked[: self._max_hashes]))
+        query = QueryStore(message_hashes=tuple(least_asked[:MAX_HASHES_PER_QUERY]))
         for message_hash in query.message_hashes:
             del self._hashes[message_hash]
         is_answered = await self._read_all(StoreQuery(message_hashes=query.message_hashes))

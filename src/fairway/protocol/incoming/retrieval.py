@@ -23,6 +23,8 @@ from fairway.protocol.effects import QueryStore
 from fairway.protocol.sds.incoming_buffer import MissingDependency
 from fairway.units import NS_PER_MS
 
+MAX_HASHES_PER_QUERY: Final = 50
+"""Message hashes in one store query."""
 _TRIES_BEFORE_SPACING: Final = 3
 _MAX_DOUBLINGS: Final = 4
 _RANGE_BEFORE_MS: Final = 3_600_000
@@ -48,7 +50,6 @@ class Retrieval:
 
     def __init__(self, options: ReliableChannelOptions) -> None:
         self._frequency_ms = options.retrieve_frequency_ms
-        self._max_hashes = options.advanced.max_hashes_per_query
         self._asked: dict[str, _Asked] = {}
         self._next_range_at = 0
         self._ranges = 0
@@ -98,10 +99,10 @@ class Retrieval:
             asked[message_id] = _Asked(hint, tries, at_ms)
         self._asked = asked
         queries = [
-            QueryStore(message_hashes=alike[start : start + self._max_hashes], tries=tries)
+            QueryStore(message_hashes=alike[start : start + MAX_HASHES_PER_QUERY], tries=tries)
             for tries, group in groupby(sorted(hashes, key=hashes.__getitem__), key=hashes.__getitem__)
             for alike in (tuple(group),)
-            for start in range(0, len(alike), self._max_hashes)
+            for start in range(0, len(alike), MAX_HASHES_PER_QUERY)
         ]
         if by_time and now_ms >= self._next_range_at:
             self._next_range_at = now_ms + self._range_spacing
