@@ -149,4 +149,4 @@ def test_a_missing_file_is_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["fairway", "node", "--config", str(tmp_path / "none.toml")])
     with pytest.raises(SystemExit):
         main()
-    assert "none.toml: the options cannot be read: No such file or directory" in capsys.readouterr().err
+    assert "none.toml cannot be read (No such file or directory)" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def _values_in(path: Path, context: typer.Context) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{path}: the options cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"{path} cannot be read ({error.strerror}); give a TOML file with options") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path} is not a TOML file: {error}") from error
     known: dict[str, Any] = {

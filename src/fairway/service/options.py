@@ -96,7 +96,8 @@ class ServiceOptions:
         count = self.shard_count or SHARDS_PER_CLUSTER
         if beyond := [shard for shard in self.shards if not 0 <= shard < count]:
             raise ConfigurationError(
-                f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; if it has more, set shard_count"
+                f"shards lie in 0..{count - 1} in this cluster, not {beyond[0]}; "
+                "if it has more, set shard_count (--shards)"
             )
 
     @property

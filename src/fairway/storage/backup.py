@@ -39,7 +39,7 @@ def back_up(source: Path, target: Path) -> None:
         raise StorageError(f"there is no file {source}: give the path of a store or an archive")
     for each in (target, target.with_name(f"{target.name}-wal")):
         if each.exists():
-            raise ConfigurationError(f"{each} exists: give a path where nothing is, or move it away first")
+            raise ConfigurationError(f"{each} exists: give the path of a new file, or move it away first")
     refuse_other_files(source)
     beside = target.with_name(f".{target.name}{BESIDE}")
     with typed_errors(target, "writing"):

@@ -69,7 +69,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> int:
     if application_id != APPLICATION_ID:
         raise StoreCorruptError(
             f"{path} is an SQLite database, but of another program (application id {application_id:#x}, "
-            f"not {APPLICATION_ID:#x}): give the path of a fairway store, or one where nothing is yet"
+            f"not {APPLICATION_ID:#x}): give the path of a fairway store, or of a new file"
         )
     if version != SCHEMA_VERSION:
         raise StoreVersionError(

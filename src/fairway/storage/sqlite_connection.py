@@ -36,7 +36,7 @@ def refuse_other_files(path: Path) -> None:
     if path.exists() and 0 < path.stat().st_size < SMALLEST_PAGE_BYTES:
         raise StoreCorruptError(
             f"{path} is no SQLite database, for those have {SMALLEST_PAGE_BYTES} bytes at least: "
-            "give the path of a fairway store, or one where nothing is yet"
+            "give the path of a fairway store, or of a new file"
         )
 
 

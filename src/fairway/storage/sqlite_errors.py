@@ -30,7 +30,7 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
     ),
     sqlite3.SQLITE_NOTADB: (
         StoreCorruptError,
-        "the file is no SQLite database: give the path of a fairway store, or one where nothing is yet",
+        "the file is no SQLite database: give the path of a fairway store, or of a new file",
     ),
     sqlite3.SQLITE_BUSY: (StoreLockedError, "another program holds it: close that program"),
     sqlite3.SQLITE_LOCKED: (StoreLockedError, "another program holds it: close that program"),

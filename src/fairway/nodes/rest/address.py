@@ -42,7 +42,9 @@ def token_in(path: Path) -> str:
         with path.open(encoding="ascii") as file:
             text = file.read(MAX_CHARACTERS + 2)
     except OSError as error:
-        raise ConfigurationError(f"{path}: no token can be read: {error.strerror}") from error
+        raise ConfigurationError(
+            f"{path} cannot be read ({error.strerror}); give a file that holds the token"
+        ) from error
     except UnicodeDecodeError:
         text = ""
     return checked_token(text.strip(), f"the content of {path}")
