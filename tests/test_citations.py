@@ -101,16 +101,6 @@ def test_every_section_that_is_cited_is_in_the_text():
     assert wrong == []
 
 
-def test_every_section_of_the_page_of_musts_is_in_the_text():
-    wrong, specification = [], ""
-    for line in (ROOT / "docs" / "musts.md").read_text(encoding="utf-8").splitlines():
-        if (heading := re.match(r"([A-Z][A-Z0-9-]+)\b.*Tests: `", line)) is not None:
-            specification = heading[1]
-        elif line.startswith("| "):
-            wrong += [title for title in titles_in(line.split("|")[1]) if not is_title(specification, title)]
-    assert wrong == []
-
-
 def test_every_listed_specification_has_a_link():
     text = SPECIFICATIONS.read_text(encoding="utf-8")
     labels = set(re.findall(r"\]\[([\w-]+)\]", text))
@@ -131,17 +121,6 @@ def test_every_decision_that_is_cited_is_in_the_table():
     found = [(place, " ".join(title.split())) for place, title in hits(cited)]
     assert found
     assert [(place, title) for place, title in found if title not in rows | headings] == []
-
-
-def test_every_name_in_the_table_of_decisions_is_in_the_code():
-    defined = re.compile(r"\b(?:class|def) (\w+)|^\s*(\w+)(?::|\s*=)", re.MULTILINE)
-    found = {
-        first or second
-        for name, text in texts().items()
-        if name.startswith("src/fairway/")
-        for first, second in defined.findall(text)
-    }
-    assert {name for cells in rows_of(DECISIONS) for name in re.findall(r"`(\w+)`", cells[-1])} - found == set()
 
 
 def test_no_page_links_to_a_package_registry():

@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -46,17 +45,6 @@ def lines_of(content: bytes, **options: int) -> list[bytes | TooLong]:
 
 def test_lines_have_no_ends_and_the_last_line_may_lack_its_end():
     assert lines_of(b"one\ntwo\r\n\nlast") == [b"one", b"two", b"", b"last"]
-
-
-def test_a_file_is_read_like_a_pipe(tmp_path: Path):
-    path = tmp_path / "commands"
-    path.write_bytes(b"a\n" * 50_000)
-
-    async def read(descriptor: int) -> int:
-        return len(await all_of(LineReader(descriptor)))
-
-    with path.open("rb") as file:
-        assert run(read(file.fileno())) == 50_000
 
 
 def test_a_line_that_is_too_long_is_skipped_and_reported():

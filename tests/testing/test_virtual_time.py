@@ -26,19 +26,6 @@ def test_sleeping_takes_no_time():
     assert run(sleep()) == 365 * 86_400
 
 
-def test_timers_go_off_in_the_order_of_their_times():
-    async def main() -> list[int]:
-        seen: list[int] = []
-        loop = asyncio.get_running_loop()
-        for delay_s in (3, 1, 2):
-            loop.call_later(delay_s, seen.append, delay_s)
-        loop.call_later(1.5, seen.append, 15).cancel()
-        await asyncio.sleep(4)
-        return seen
-
-    assert run(main()) == [1, 2, 3]
-
-
 async def order_of_tasks() -> list[int]:
     order: list[int] = []
 
