@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from fairway.testing.archives import GeneratorPlan, facts_mapper, rows_mapper
 from fairway.testing.archives.plan import UNITS_PER_BLOCK, layout_of
 from fairway.wire.sds import Kind
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
-from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = pytest.mark.xdist_group("generated")  # what its tests share is made once
 
@@ -97,13 +95,6 @@ def profile_of(channel_id):
     return PLAN.profile_of(int(channel_id.removeprefix("channel-")))
 
 
-def citations_of(messages):
-    """Yield (channel, cited entry, citing message, when)."""
-    for (channel_id, _), (message, at) in messages.items():
-        for entry in message.causal_history:
-            yield channel_id, entry, message, at
-
-
 def test_it_has_everything_in_it(rows, facts, messages):
     assert 3_500 < len(messages) < 5_000
     assert Counter(fact["status"] for fact in facts["carrier"]).keys() == {
@@ -132,112 +123,6 @@ def test_the_same_plan_gives_the_same_rows_however_they_are_shared_out(rows):
 
     assert sorted(made(rows_mapper, PLAN, stripes=5), key=key) == sorted(rows, key=key)
     assert made(rows_mapper, replace(PLAN, seed=4))[:10] != rows[:10]
-
-
-def test_every_row_is_under_its_own_hash(rows):
-    for row in rows:
-        message = WakuMessage(
-            payload=row["payload"],
-            content_topic=row["content_topic"],
-            timestamp_ns=row["timestamp_ns"],
-            meta=row["meta"],
-        )
-        assert message_hash(row["pubsub_topic"], message) == row["message_hash"]
-
-
-def test_carriers_are_what_the_stores_have(rows, facts, messages):
-    found = {}
-    for row in rows:
-        opened = opened_by(row)
-        entry = found.setdefault(row["message_hash"], {"rows": 0, "sources": set()})
-        entry["rows"] += 1
-        entry["sources"].add(row["source"])
-        entry["bytes"] = len(row["payload"])
-        entry["message_id"] = opened and opened.message_id
-        entry["kind"] = opened and opened.kind.value
-        entry["again"] = bool(opened) and messages[opened.channel_id, opened.message_id][1] != row["timestamp_ns"]
-    told = {
-        fact["message_hash"]: {
-            "rows": fact["rows"],
-            "sources": set(fact["sources"]),
-            "bytes": fact["payload_bytes"],
-            "message_id": fact.get("message_id"),
-            "kind": fact.get("kind"),
-            "again": fact["is_retransmission"],
-        }
-        for fact in facts["carrier"]
-    }
-    assert told == found
-    assert len(told) == len(facts["carrier"])
-
-
-def test_missing_is_what_is_cited_and_nowhere(facts, messages):
-    found = {}
-    for channel_id, entry, _, at in citations_of(messages):
-        if (channel_id, entry.message_id) not in messages:
-            cited = found.setdefault(
-                (channel_id, entry.message_id), {"at_ns": [], "hints": set(), "who": entry.sender_id}
-            )
-            cited["at_ns"].append(at)
-            cited["hints"].add(entry.retrieval_hint)
-    told = {(fact["channel_id"], fact["message_id"]): fact for fact in facts["missing"]}
-    assert told.keys() == found.keys()
-    for key, cited in found.items():
-        fact = told[key]
-        assert fact["cited_by"] == len(cited["at_ns"])
-        assert (fact["first_cited_ns"], fact["last_cited_ns"]) == (min(cited["at_ns"]), max(cited["at_ns"]))
-        assert fact["sender_id"] == cited["who"]
-        assert {fact.get("retrieval_hint")} == (cited["hints"] - {None} or {None})
-    assert not {(fact["channel_id"], fact["message_id"]) for fact in facts["unnoticed"]} & (
-        found.keys() | messages.keys()
-    )
-
-
-def test_acknowledgements_are_the_citations_by_others(facts, messages):
-    found = {}
-    for channel_id, entry, citing, at in citations_of(messages):
-        if (channel_id, entry.message_id) in messages and entry.sender_id != citing.sender_id:
-            key = (channel_id, entry.message_id, entry.sender_id, citing.sender_id)
-            found[key] = min(at, found.get(key, at))
-    told = {
-        (fact["channel_id"], fact["message_id"], fact["sender_id"], fact["acknowledged_by"]): fact["timestamp_ns"]
-        for fact in facts["acknowledged"]
-    }
-    assert told == found
-
-
-def test_delivered_and_incomplete_are_what_the_segments_give(facts, messages):
-    """Whole payloads are compared; of segmented ones that all of one set are there, for none of them is damaged."""
-    found, sets = Counter(), defaultdict(list)
-    for (channel_id, _), (message, _) in messages.items():
-        segment = segment_of(message, profile_of(channel_id))
-        if segment is not None:
-            sets[channel_id, message.sender_id, segment.payload_hash].append(segment)
-        elif message.content:
-            found[channel_id, message.sender_id, hashlib.sha256(message.content).hexdigest(), 1, False] += 1
-    told = Counter(
-        (fact["channel_id"], fact["sender_id"], fact["message_id"], fact["segments"], fact["is_recovered"])
-        for fact in facts["delivered"]
-    )
-    incomplete = {}
-    lengths = Counter()
-    for key, segments in sets.items():
-        data = sorted((segment.index, segment.payload) for segment in segments if not segment.is_parity)
-        count = max(segment.data_count for segment in segments) or None
-        if count is None or len(segments) < count:
-            incomplete[key] = (len(segments), count)
-        elif len(data) == count:
-            payload = b"".join(piece for _, piece in data)
-            found[*key[:2], hashlib.sha256(payload).hexdigest(), count, False] += 1
-        else:
-            lengths[*key[:2], count, True] += 1
-    recovered = Counter((channel, sender, count, True) for channel, sender, _, count, again in told.elements() if again)
-    assert Counter({key: count for key, count in told.items() if not key[4]}) == found
-    assert recovered == lengths
-    assert incomplete == {
-        (fact["channel_id"], fact["sender_id"], fact["segment_hash"]): (fact["held"], fact.get("segments"))
-        for fact in facts["incomplete"]
-    }
 
 
 def test_messages_are_cited_across_the_borders_of_blocks():

@@ -309,19 +309,3 @@ def test_an_epoch_that_is_too_far_off_is_left_to_another_attempt(tmp_path):
     assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=0.5) == DispatchCounts(sent=2)
     clock.now_ms = START_MS + 1_000
     assert dispatch(tmp_path, files, node, clock, rate_limit=2, longest_wait_s=1.5) == DispatchCounts(sent=4)
-
-
-def test_a_ledger_of_before_gets_the_columns_that_it_lacks(tmp_path):
-    import sqlite3
-
-    with ReceiptLedger(tmp_path / "r.db") as ledger:
-        ledger.claim(bytes(32), SHARD, TOPIC, 5, run="run", task=0)
-    database = sqlite3.connect(tmp_path / "r.db")
-    for name in ("sent_timestamp", "sent_hash"):
-        database.execute(f"ALTER TABLE receipt DROP COLUMN {name}")
-    database.close()
-    with ReceiptLedger(tmp_path / "r.db") as ledger:
-        ledger.restamp(bytes(32), 6, b"hash")
-        found = ledger.find(bytes(32))
-    assert found is not None
-    assert (found.timestamp_ns, found.sent_timestamp_ns, found.sent_hash) == (5, 6, b"hash")
