@@ -94,14 +94,18 @@ def rows():
 
 @pytest.fixture(
     scope="module",
-    params=["sqlite", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("postgresql", "http", "parquet"))],
+    params=[("sqlite", "sqlite"), pytest.param(("postgresql", "http", "parquet"), marks=pytest.mark.full)],
+    ids=" ".join,
 )
 def sources(request, rows, tmp_path_factory):
-    """Two archives of each kind, of which each has most of the messages."""
-    folder = tmp_path_factory.mktemp(request.param)
-    halves = {"one": rows.slice(0, rows.num_rows * 3 // 4), "two": rows.slice(rows.num_rows // 4)}
+    """Archives of some kinds; half of the messages of each are in another one, too."""
+    folder = tmp_path_factory.mktemp("stores")
+    step = rows.num_rows // (1 + len(request.param))
     with ExitStack() as left_open:
-        yield [f"{name}={kept(request.param, folder / name, half, left_open)}" for name, half in halves.items()]
+        yield [
+            f"s{number}={kept(kind, folder / str(number), rows.slice(number * step, 2 * step), left_open)}"
+            for number, kind in enumerate(request.param)
+        ]
 
 
 def kept(kind, path, rows, left_open):

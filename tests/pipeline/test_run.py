@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,7 +38,6 @@ from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS
 from fairway.wire.segment import LIP_243
-from patience import PATIENCE_S
 
 pytestmark = pytest.mark.spark
 
@@ -300,52 +295,3 @@ def test_progress_tells_each_step_at_its_beginning_and_end(finished):
 def test_options_that_cannot_be_are_refused(tmp_path, wrong):
     with pytest.raises(ConfigurationError):
         run(["sqlite:none.db"], tmp_path / "run", **wrong)
-
-
-def until_killed(made, folder: Path, table: str) -> str:
-    """Start the job in a process of its own, kill that when a table is whole, and return what it logged."""
-    (folder / "keys.json").write_text(json.dumps(KEY_FILE))
-    (folder / "events").mkdir(exist_ok=True)
-    words = [word for source in made.sources for word in ("--source", source)]
-    words += ["--out", str(folder / "run"), "--keys", str(folder / "keys.json"), "--blooms", "--rate-limit", "10"]
-    settings = {"enabled": "true", "compress": "false", "dir": f"file://{folder}/events"}
-    events = " ".join(f"--conf spark.eventLog.{name}={value}" for name, value in settings.items())
-    job = subprocess.Popen(
-        [sys.executable, "-m", "fairway", "pipeline", "run", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PYSPARK_SUBMIT_ARGS": f"{events} pyspark-shell"},
-    )
-    attempt = folder / "run" / "work" / "attempt.json"
-    ends_s = time.monotonic() + 4 * PATIENCE_S
-    try:
-        while not (attempt.exists() and table in json.loads(attempt.read_text())["tables"]):
-            assert job.poll() is None, job.communicate()[0]
-            assert time.monotonic() < ends_s, "the job did not come so far"
-            time.sleep(0.02)
-    finally:
-        job.kill()
-        said = job.communicate()[0].decode()
-    return said
-
-
-@pytest.mark.full
-def test_a_killed_run_goes_on_and_ends_in_the_same_tables(spark, made, finished, tmp_path):
-    said = until_killed(made, tmp_path, "sds_messages")
-    assert not any(text in said for text in TEXTS)
-    logs = [file.read_bytes() for file in (tmp_path / "events").rglob("*") if file.is_file()]
-    assert any(b"MapInArrow" in log for log in logs)
-    assert not any(text.encode() in log for log in logs for text in TEXTS)
-
-    told: list[RunProgress] = []
-    options = {"keys": made.keys, "blooms": True, "rate_limit": 10, "spark": spark, "progress": told.append}
-    summary = run(made.sources, tmp_path / "run", **options)
-    resumed = {step.step for step in told if step.resumed}
-    assert "read" in resumed
-    assert "statistics" not in resumed
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["attempts"] == 2
-    assert summary.balance == finished.summary.balance
-    for table in TABLES:
-        once, again = (sorted(map(repr, rows(out, table.name))) for out in (finished.out, tmp_path / "run"))
-        assert once == again, table.name
-    assert {child.name for child in (tmp_path / "run").iterdir()} == {"run.json", "run.json.lock", "tables"}
