@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
@@ -123,6 +124,16 @@ def live(scenario, stored=()):
                 await scenario(network)
 
     asyncio.run(bounded())
+
+
+@pytest.mark.parametrize(("window", "held_bytes"), [(1, 1), (7, 2_000), (7, 2**30)])
+def test_windows_of_any_size_give_the_same_store(talk, tables, tmp_path, monkeypatch, window, held_bytes):
+    whole = restore(tables, tmp_path / "whole.db", channel_id="harbour", sender_id="dave")
+    monkeypatch.setattr("fairway.archives.restore.WINDOW_MESSAGES", window)
+    monkeypatch.setattr("fairway.archives.restore.HELD_BYTES", held_bytes)
+    shuffled = run_folder(tmp_path / "shuffled", random.Random(1).sample(talk.archived, len(talk.archived)))
+    assert restore(shuffled, tmp_path / "dave.db", channel_id="harbour", sender_id="dave") == whole
+    assert whole.delivered == 24
 
 
 def test_whoever_was_away_reads_everything_in_order_and_talks_on(talk, tables, tmp_path):

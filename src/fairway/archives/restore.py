@@ -38,9 +38,9 @@ from fairway.storage.sqlite_store import SqliteStore
 from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage
 
-_WINDOW_MESSAGES: Final = 20_000
+WINDOW_MESSAGES: Final = 20_000
 """Messages that are in memory with their payloads at a time, whatever the size of the channel."""
-_HELD_BYTES: Final = 67_108_864
+HELD_BYTES: Final = 67_108_864
 """Messages that are sorted into windows at a time."""
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
@@ -291,7 +291,7 @@ def _timestamps(tables: RunTables, topic: str) -> list[int]:
 
 def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[WakuMessage]:
     """Yield the messages by time and hash. The table is read once, into a file in which each window has its places."""
-    bounds = np.array(timestamps[_WINDOW_MESSAGES::_WINDOW_MESSAGES], np.int64)
+    bounds = np.array(timestamps[WINDOW_MESSAGES::WINDOW_MESSAGES], np.int64)
     with tempfile.TemporaryFile(prefix="fairway-restore-") as file:
         places: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
         for table in _together(tables.batches("waku_messages", _COLUMNS, _on(topic))):
@@ -311,11 +311,11 @@ def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `_HELD_BYTES`, of which each window gets a part."""
+    """Yield the rows of batches in tables of about `HELD_BYTES`, of which each window gets a part."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(each.nbytes for each in held) >= _HELD_BYTES:
+        if sum(each.nbytes for each in held) >= HELD_BYTES:
             yield pa.Table.from_batches(held)
             held = []
     if held:
