@@ -24,7 +24,7 @@ from fairway.errors import ConfigurationError
 from fairway.nodes.node import RoutedMessage
 from fairway.options import IdRule, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.outgoing import Counting, SendOptions, SendSummary, send
+from fairway.pipeline.outgoing import SendOptions, SendSummary, send
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.reading import RunTables
@@ -224,7 +224,6 @@ def test_folders_and_stores_that_are_of_something_else_are_refused(spark, tmp_pa
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--node", "local:x", "--counting", "bytes"), "segments or messages"),
         ((), "--node is missing"),
         (("--network", "twn", "--shards", "2"), "says what --cluster and --shards are"),
     ],
@@ -266,4 +265,3 @@ def test_options_that_cannot_be_are_refused():
     ):
         with pytest.raises(ConfigurationError, match=why):
             replace(OPTIONS, **wrong)
-    assert OPTIONS.counting is Counting.SEGMENTS

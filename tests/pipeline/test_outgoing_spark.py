@@ -14,7 +14,7 @@ from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.outgoing import Counting, composed, outgoing_messages, refused, scheduled
+from fairway.pipeline.outgoing import composed, outgoing_messages, refused, scheduled
 from fairway.pipeline.outgoing.outgoing_messages import REASONS
 from fairway.pipeline.outgoing.tables import OUTGOING_MESSAGES, PAYLOADS, SCHEDULED
 from fairway.wire.waku_message import WakuMessage, message_hash
@@ -67,31 +67,29 @@ def test_a_schedule_keeps_the_one_limit_of_all_senders_and_lets_nothing_ephemera
     ]
     table = spark.createDataFrame(dice.sample(whole, len(whole)), OUTGOING_MESSAGES)
 
-    for counting in Counting:
-        expected = {}
-        used: Counter[int] = Counter()
-        in_turn = sorted(rows, key=lambda row: (row[5], row[2], row[0], row[1], row[3]))
-        epoch = 0
-        for _, _, _, chunk, message_id, release_ms in in_turn:
-            if message_id not in ephemeral:
-                counts = counting is Counting.SEGMENTS or chunk == 0
-                epoch = max(epoch, release_ms // epoch_ms)
-                while counts and used[epoch] >= limit:
-                    epoch += 1
-                used[epoch] += counts
-                expected[message_id] = (epoch, False)
-        for _, _, _, _, message_id, release_ms in in_turn:
-            if message_id in ephemeral:
-                epoch = release_ms // epoch_ms
-                expected[message_id] = (epoch, used[epoch] >= 0.9 * limit)
-                used[epoch] += not expected[message_id][1]
-        found = scheduled(table, limit, epoch_ms=epoch_ms, start_ms=START_MS, counting=counting).collect()
-        assert {row.message_id: (row.epoch, row.dropped is not None) for row in found} == expected
-        assert len({dropped for message_id, (_, dropped) in expected.items() if message_id in ephemeral}) == 2
-        for row in found:
-            assert row.not_after_ms == (row.epoch_start_ms + epoch_ms if row.ephemeral else None)
-            assert row.not_before_ms >= row.epoch_start_ms == row.epoch * epoch_ms
-            assert row.not_before_ms < row.epoch_start_ms + epoch_ms
+    expected = {}
+    used: Counter[int] = Counter()
+    in_turn = sorted(rows, key=lambda row: (row[5], row[2], row[0], row[1], row[3]))
+    epoch = 0
+    for _, _, _, _, message_id, release_ms in in_turn:
+        if message_id not in ephemeral:
+            epoch = max(epoch, release_ms // epoch_ms)
+            while used[epoch] >= limit:
+                epoch += 1
+            used[epoch] += 1
+            expected[message_id] = (epoch, False)
+    for _, _, _, _, message_id, release_ms in in_turn:
+        if message_id in ephemeral:
+            epoch = release_ms // epoch_ms
+            expected[message_id] = (epoch, used[epoch] >= 0.9 * limit)
+            used[epoch] += not expected[message_id][1]
+    found = scheduled(table, limit, epoch_ms=epoch_ms, start_ms=START_MS).collect()
+    assert {row.message_id: (row.epoch, row.dropped is not None) for row in found} == expected
+    assert len({dropped for message_id, (_, dropped) in expected.items() if message_id in ephemeral}) == 2
+    for row in found:
+        assert row.not_after_ms == (row.epoch_start_ms + epoch_ms if row.ephemeral else None)
+        assert row.not_before_ms >= row.epoch_start_ms == row.epoch * epoch_ms
+        assert row.not_before_ms < row.epoch_start_ms + epoch_ms
     by_sender = defaultdict(list)
     for row in found:
         by_sender[row.sender_id].append(row)

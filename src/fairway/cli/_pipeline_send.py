@@ -107,9 +107,6 @@ def command(
         typer.Option(min=1, help="Transmissions in an epoch, of all senders.", show_default="no limit"),
     ] = None,
     epoch_ms: Annotated[int, typer.Option(min=1, help="Length of an epoch of the rate limit.")] = 600_000,
-    counting: Annotated[
-        str, typer.Option(help="What the limit counts: segments, or messages by their first segment.")
-    ] = "segments",
     after: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Go on from a channel's store, or from the folder of a 'pipeline run'."),
@@ -144,13 +141,10 @@ def command(
         from fairway.pipeline.keys import ChannelKeys  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.location import local_path  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.outgoing import (  # noqa: PLC0415 - needs the [spark] extra
-            Counting,
             SendOptions,
             channel_options,
             send,
         )
-    if counting not in (known := [each.value for each in Counting]):
-        raise ConfigurationError(f"--counting must be {' or '.join(known)}, not {counting!r}")
     options = SendOptions(
         channel_id=channel,
         sender_id=sender,
@@ -159,7 +153,6 @@ def command(
         shard=shard,
         rate_limit=rate_limit,
         epoch_ms=epoch_ms,
-        counting=Counting(counting),
         start_ms=start_ms,
         after=None if after is None else str(local_path(after, "--after").absolute()),
     )

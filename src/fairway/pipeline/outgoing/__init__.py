@@ -14,13 +14,12 @@ from __future__ import annotations
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
 from fairway.pipeline.outgoing.options import SendOptions, channel_options
 from fairway.pipeline.outgoing.outgoing_messages import composed, outgoing_messages, refused
-from fairway.pipeline.outgoing.scheduled import Counting, scheduled
+from fairway.pipeline.outgoing.scheduled import scheduled
 from fairway.pipeline.outgoing.sending import send
 from fairway.pipeline.outgoing.summary import SendSummary
 
 __all__ = [
     "ChannelState",
-    "Counting",
     "SendOptions",
     "SendSummary",
     "channel_options",

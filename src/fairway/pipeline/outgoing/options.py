@@ -11,7 +11,7 @@ from fairway.errors import ConfigurationError
 from fairway.nodes.discovery.network import network_of
 from fairway.options import BloomPolicy, Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.pipeline.outgoing.composing import check_options
-from fairway.pipeline.outgoing.scheduled import Counting, check_limit
+from fairway.pipeline.outgoing.scheduled import check_limit
 from fairway.wire.topics import pubsub_topic
 
 KIND: Final = "send"
@@ -36,8 +36,6 @@ class SendOptions:
     """Transmissions allowed in an epoch, by the node's membership; None: no limit."""
     epoch_ms: int = RateLimitConfig().epoch_ms
     """Length of an epoch."""
-    counting: Counting = Counting.SEGMENTS
-    """What is charged to the rate limit."""
     start_ms: int | None = None
     """Time of the batch in Unix milliseconds; None: now, or in an existing folder the time of its first attempt."""
     after: str | None = None

@@ -14,13 +14,12 @@ Ephemeral messages are not in that order, because they must not wait (RELIABLE-C
 are sent in the epoch of their release until the threshold for dropping them is reached; the column ``dropped`` of the
 others has the reason.
 
-RELIABLE-CHANNEL-API counts every transmission, drafts of LIP-173 the first segment of a message; see `Counting`.
+Every transmission is charged, as RLN does and RELIABLE-CHANNEL-API says.
 """
 
 from __future__ import annotations
 
 import math
-from enum import Enum
 from fractions import Fraction
 from typing import Final
 
@@ -38,22 +37,12 @@ NO_ROOM: Final = "the rate limit has no room for it in its epoch"
 _EPHEMERAL_SHARE: Final = Fraction(str(RateLimitConfig().approached_threshold))
 
 
-class Counting(Enum):
-    """The transmissions that count for the rate limit."""
-
-    SEGMENTS = "segments"
-    """Every transmission, as RLN does."""
-    MESSAGES = "messages"
-    """The first segment of each message; the others are sent in the same epoch."""
-
-
 def scheduled(
     outgoing_messages: DataFrame,
     rate_limit: int | None = None,
     *,
     epoch_ms: int = RateLimitConfig().epoch_ms,
     start_ms: int = 0,
-    counting: Counting = Counting.SEGMENTS,
 ) -> DataFrame:
     """Return ``scheduled`` (`SCHEDULED`): every message with its epoch, its time and its WakuMessage's hash.
 
@@ -64,12 +53,10 @@ def scheduled(
     check_limit(rate_limit, epoch_ms)
     sender = Window.partitionBy("sender_id")
     order = ("release_ms", "payload_number", "channel_id", "sender_id", "chunk_index")
-    counted = (F.col("chunk_index") == 0) if counting is Counting.MESSAGES else F.lit(True)
     released = F.floor(F.col("release_ms") / F.lit(epoch_ms)).cast("bigint")
     table = (
         outgoing_messages.withColumn("release_ms", F.greatest("release_ms", F.lit(start_ms)))
         .withColumn("ephemeral", F.coalesce("ephemeral", F.lit(False)))
-        .withColumn("counted", counted)
         .withColumn("epoch", released)
         .withColumn("dropped", F.lit(None).cast("string"))
     )
@@ -91,16 +78,14 @@ def scheduled(
 def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFrame:
     """Return messages whose ``epoch`` is that of their release with the epoch of their sending instead."""
     so_far = Window.partitionBy("ephemeral").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    table = table.withColumn("charge", F.sum(F.col("counted").cast("bigint")).over(so_far) - 1)
-    table = table.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("charge")).over(so_far))
-    waited_for = F.expr(f"(charge + lead) div {rate_limit}")
+    table = table.withColumn("turn", F.count(F.lit(1)).over(so_far) - 1)
+    table = table.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("turn")).over(so_far))
+    waited_for = F.expr(f"(turn + lead) div {rate_limit}")
     table = table.withColumn("epoch", F.when(F.col("ephemeral"), F.col("epoch")).otherwise(waited_for))
-    lasting = F.sum((F.col("counted") & ~F.col("ephemeral")).cast("bigint")).over(Window.partitionBy("epoch"))
+    lasting = F.sum((~F.col("ephemeral")).cast("bigint")).over(Window.partitionBy("epoch"))
     before = F.row_number().over(Window.partitionBy("epoch", "ephemeral").orderBy(*order)) - 1
     no_room = F.col("ephemeral") & (lasting + before >= math.ceil(rate_limit * _EPHEMERAL_SHARE))
-    return table.withColumn("dropped", F.when(no_room, F.lit(NO_ROOM))).withColumn(
-        "counted", F.col("counted") & F.col("dropped").isNull()
-    )
+    return table.withColumn("dropped", F.when(no_room, F.lit(NO_ROOM)))
 
 
 def check_limit(rate_limit: int | None, epoch_ms: int) -> None:

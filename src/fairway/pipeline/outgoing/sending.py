@@ -249,7 +249,6 @@ class TableMaker:
             self.options.rate_limit,
             epoch_ms=self.options.epoch_ms,
             start_ms=self.start_ms,
-            counting=self.options.counting,
         )
         return table.sortWithinPartitions("epoch", "sender_id", "place")
 

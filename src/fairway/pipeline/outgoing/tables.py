@@ -28,14 +28,13 @@ REFUSED: Final = (
 
 SCHEDULED: Final = (
     "sender_id string, place bigint, epoch bigint, epoch_start timestamp, epoch_start_ms bigint, not_before timestamp,"
-    " not_before_ms bigint, channel_id string, seq bigint, message_id string, chunk_index int, counted boolean,"
+    " not_before_ms bigint, channel_id string, seq bigint, message_id string, chunk_index int,"
     " message_hash binary, timestamp timestamp, timestamp_ns bigint, content_topic string, pubsub_topic string,"
     " payload binary, version int, meta binary, ephemeral boolean, not_after timestamp, not_after_ms bigint,"
     " dropped string"
 )
-"""The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``counted`` whether it is charged
-to the rate limit; ``not_after_ms`` and ``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes
-it."""
+"""The table of the schedule: ``place`` is the order of a sender's messages, from 0; ``not_after_ms`` and
+``dropped`` are null unless the message is ephemeral. The sink ``waku`` takes it."""
 
 OUTGOING_RECEIPTS: Final = (
     "sender_id string, place bigint, channel_id string, seq bigint, message_id string, chunk_index int,"

@@ -40,8 +40,6 @@ CREATE TABLE IF NOT EXISTS receipt (
     sent_hash BLOB
 )
 """
-_LATER_COLUMNS: Final = {"sent_timestamp": "INTEGER", "sent_hash": "BLOB"}
-"""Columns that older files lack."""
 _CLAIM: Final = """
 INSERT INTO receipt
 (message_hash, pubsub_topic, content_topic, timestamp, status, detail, attempts, run, task, first_at_ms)
@@ -132,7 +130,6 @@ class ReceiptLedger:
                 self._database.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
                 use_log(self._database, self.path)
                 self._database.execute(_CREATE)
-                self._add_later_columns()
             except BaseException:
                 self._database.close()
                 raise
@@ -221,12 +218,6 @@ class ReceiptLedger:
         last = self.last_number() if through is None else through
         for row in self._database.execute(_READ, (after, last)):
             yield _receipt(row)
-
-    def _add_later_columns(self) -> None:
-        there = {row[1] for row in self._database.execute("PRAGMA table_info(receipt)")}
-        for name, kind in _LATER_COLUMNS.items():
-            if name not in there:
-                self._database.execute(f"ALTER TABLE receipt ADD COLUMN {name} {kind}")
 
 
 def _receipt(row: tuple[Any, ...]) -> DispatchReceipt:
