@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Final
 
 from fairway.options import BloomPolicy, ReliableChannelOptions
-from fairway.protocol.effects import Effect, Publish
+from fairway.protocol.effects import Effect, NodeAnswer, Publish
 from fairway.protocol.stack import Stack
 from fairway.simulation.report import S_MS
 from fairway.units import DAY_MS
@@ -90,7 +90,7 @@ class Group:
                 if other != name and not self.loses(name, other, effect.message):
                     self._sent += 1
                     heapq.heappush(self._under_way, (self.now_ms + _HOP_MS, self._sent, other, effect.message))
-            self._carry_out(name, self.stacks[name].published(effect.token, self.now_ms, accepted=True))
+            self._carry_out(name, self.stacks[name].published(effect.token, NodeAnswer(accepted=True), self.now_ms))
 
 
 def idle_day(policy: BloomPolicy) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Run it: python examples/two_stacks.py
 
 from __future__ import annotations
 
-from fairway.protocol.effects import Effect, Emit, Publish
+from fairway.protocol.effects import Effect, Emit, NodeAnswer, Publish
 from fairway.protocol.stack import Stack
 
 now_ms = 1_760_000_000_000
@@ -27,7 +27,7 @@ def carry_out(name: str, effects: tuple[Effect, ...]) -> None:
                 print(f"{name:>6}: {type(event).__name__}")
             case Publish(message=message, token=token):
                 carry_out(other, stacks[other].receive(message, now_ms))
-                carry_out(name, stacks[name].published(token, now_ms, accepted=True))
+                carry_out(name, stacks[name].published(token, NodeAnswer(accepted=True), now_ms))
 
 
 accepted = stacks["alice"].send(b"who is on watch?", now_ms)

@@ -21,7 +21,7 @@ from typing import Any, Final
 from fairway.errors import DecodeError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived
 from fairway.options import Profile
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Publish
+from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, NodeAnswer, Persist, Publish
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.incoming.arrivals import ARRIVALS
 from fairway.protocol.incoming.complete_messages import COMPLETE
@@ -223,7 +223,9 @@ class _Play:
         if self._unanswered:
             token = self._unanswered.pop(0)
             accepted, permanent = answer % 3 == 0, answer % 3 == 1
-            self._happened(self._stack.published(token, self._now_ms, accepted=accepted, permanent=permanent))
+            self._happened(
+                self._stack.published(token, NodeAnswer(accepted=accepted, permanent=permanent), self._now_ms)
+            )
 
     def _cipher(self, choice: int) -> None:
         if not self._ciphering:
@@ -264,7 +266,7 @@ class _Play:
     def _on_the_wire(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Publish):
-                self._peer.published(effect.token, self._peer_now_ms, accepted=True)
+                self._peer.published(effect.token, NodeAnswer(accepted=True), self._peer_now_ms)
                 self._peers.append(effect.message)
         del self._peers[:-_MAX_ON_THE_WIRE]
 

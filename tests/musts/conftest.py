@@ -14,7 +14,7 @@ import pytest
 from fairway.errors import RlnError
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.protocol.effects import Effect, Emit, Persist, Prove, Publish, Purpose, QueryStore
+from fairway.protocol.effects import Effect, Emit, NodeAnswer, Persist, Prove, Publish, Purpose, QueryStore
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.stack import Stack
@@ -119,7 +119,7 @@ class Member:
         self._do(self.stack.proven(wanted.token, proof, self.room.now_ms))
 
     def answer(self, publication: Publish, **answer: Any) -> None:
-        self._do(self.stack.published(publication.token, self.room.now_ms, **answer))
+        self._do(self.stack.published(publication.token, NodeAnswer(**answer), self.room.now_ms))
 
     def _keep(self, changes: Iterable[Any]) -> None:
         for change in changes:

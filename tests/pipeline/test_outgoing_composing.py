@@ -30,7 +30,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import channel_options, composing
 from fairway.pipeline.outgoing.channel_state import ChannelState, state_of_store, states_of_run
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload
-from fairway.protocol.effects import Emit, Publish
+from fairway.protocol.effects import Emit, NodeAnswer, Publish
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import Write
@@ -74,7 +74,7 @@ def live(payloads, options) -> list[bytes]:
         effect = waiting.pop(0)
         if isinstance(effect, Publish):
             sent.append(without_hints(effect.message.payload, stack.sds.profile.codec))
-            waiting += stack.published(effect.token, START_MS, accepted=True)
+            waiting += stack.published(effect.token, NodeAnswer(accepted=True), START_MS)
     return sent
 
 
@@ -280,7 +280,7 @@ def test_a_batch_cites_what_its_sender_read_amid_the_last_file_whose_segments_pa
     while waiting:
         effect = waiting.pop(0)
         if isinstance(effect, Publish):
-            waiting += alice.published(effect.token, START_MS, accepted=True)
+            waiting += alice.published(effect.token, NodeAnswer(accepted=True), START_MS)
     store = SqliteStore(tmp_path / "alice.db")
     store.open("team", "alice", TOPIC)
     store.submit(Write(changes=alice.snapshot()), lambda error: None)

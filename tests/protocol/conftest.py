@@ -10,7 +10,7 @@ import pytest
 from fairway.errors import RlnError
 from fairway.events import MessageReceived
 from fairway.options import RateLimitConfig, ReliableChannelOptions
-from fairway.protocol.effects import AwaitCipher, Change, Emit, Persist, Prove, Publish, Purpose, QueryStore
+from fairway.protocol.effects import AwaitCipher, Change, Emit, NodeAnswer, Persist, Prove, Publish, Purpose, QueryStore
 from fairway.protocol.ratelimit import Quota
 from fairway.protocol.stack import Stack
 
@@ -125,7 +125,8 @@ class Peer:
         while chosen:
             publication = chosen.popleft()
             self.unanswered.remove(publication)
-            effects += self.do(self.stack.published(publication.token, self.now_ms, accepted=accepted, **answer))
+            said = NodeAnswer(accepted=accepted, **answer)
+            effects += self.do(self.stack.published(publication.token, said, self.now_ms))
             if not chosen and accepted and not publications:
                 chosen.extend(self.unanswered)
         return effects

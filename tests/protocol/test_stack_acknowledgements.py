@@ -58,24 +58,6 @@ def test_a_reply_acknowledges_what_it_cites_and_says_who(peer):
     alice.check_rows()
 
 
-def test_chunks_are_acknowledged_cumulatively(peer):
-    alice, bob = listeners(peer, "alice", "bob")
-    accepted = alice.send(FILE)
-    publications = alice.content()
-    told = []
-    for received in ([0], [1], [2, 3], [4, 5, 6, 7]):
-        for place in received:
-            bob.receive(publications[place])
-        reply(bob, alice, f"have {received}".encode())
-        told.append(alice.events(MessageAcknowledged)[-1].chunks_acknowledged)
-    assert told == [(0,), (0, 1), (0, 1, 2, 3), tuple(range(8))]
-    lengths = [len(event.chunks_acknowledged) for event in alice.events(MessageAcknowledged)]
-    assert lengths == sorted(lengths)
-    assert {event.total_chunks for event in alice.events(MessageAcknowledged)} == {8}
-    assert [event.request_id for event in alice.events(MessageDelivered)] == [accepted.request_id]
-    assert alice.events(MessageDelivered)[0].delivered_to == ("bob",)
-
-
 def test_as_many_segments_as_there_is_data_are_enough_from_one_participant(peer):
     alice, bob = listeners(peer, "alice", "bob")
     alice.send(FILE)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from fairway.options import RateLimitConfig, ReliableChannelOptions
-from fairway.protocol.effects import Change, Persist, Publish
+from fairway.protocol.effects import Change, NodeAnswer, Persist, Publish
 from fairway.protocol.ratelimit import Membership
 from fairway.protocol.stack import Stack
 
@@ -50,9 +50,8 @@ class Node:
                 taken = self.takes(self.now_ms)
                 if taken:
                     self.sent.append((self.now_ms, name))
-                self.do(
-                    name, self.stacks[name].published(effect.token, self.now_ms, accepted=taken, too_many=not taken)
-                )
+                answer = NodeAnswer(accepted=taken, too_many=not taken)
+                self.do(name, self.stacks[name].published(effect.token, answer, self.now_ms))
 
     def send(self, name, count):
         for number in range(count):

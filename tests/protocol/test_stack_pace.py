@@ -11,7 +11,7 @@ import pytest
 from fairway.events import DeliveryError, IrretrievableMessage, Limit, LimitReached, MessageDelivered, MessageReceived
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.options import Advanced, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
-from fairway.protocol.effects import Purpose
+from fairway.protocol.effects import NodeAnswer, Purpose
 
 pytestmark = pytest.mark.xdist_group("pace")  # what its tests share is made once
 
@@ -50,7 +50,8 @@ class Road:
                 if other is not peer:
                     self.later(lambda other=other: self.deliver(other, publication))
         too_many = self.says_too_many and not taken
-        peer.do(peer.stack.published(publication.token, self.now_ms, accepted=taken, too_many=too_many))
+        answer = NodeAnswer(accepted=taken, too_many=too_many)
+        peer.do(peer.stack.published(publication.token, answer, self.now_ms))
 
     def deliver(self, peer, publication):
         peer.now_ms = self.now_ms

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from fairway.errors import MessageTooLargeError, RlnError, RlnErrorKind
+from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import (
     DeliveryError,
     DropReason,
@@ -15,7 +15,6 @@ from fairway.events import (
     MessageQueued,
     MessageReceived,
     MessageSendError,
-    MessageSending,
     MessageSent,
     SendErrorReason,
 )
@@ -54,22 +53,6 @@ class FailingProvider:
         if self.errors:
             raise self.errors.pop(0)
         return b"proof"
-
-
-def test_what_exceeds_the_quota_waits_with_an_event_and_leaves_in_the_next_epoch_in_order(peer):
-    alice, bob = peer("alice", limited(2)), peer("bob")
-    for payload in (b"one", b"two", b"three", b"four"):
-        alice.send(payload)
-    assert len(alice.content()) == 2
-    begins = next_epoch(alice.now_ms)
-    assert [event.expected_ms for event in alice.events(MessageQueued)] == [begins, begins]
-    assert alice.stack.next_deadline() is not None
-    alice.pass_time(begins - 1 - alice.now_ms)
-    assert len(alice.content()) == 2
-    alice.pass_time(1)
-    bob.receive(*alice.content())
-    assert bob.payloads() == [b"one", b"two", b"three", b"four"]
-    assert {p.message.timestamp_ns // 1_000_000 for p in alice.content()[2:]} == {begins}
 
 
 def test_a_restart_does_not_refill_the_quota(peer):
@@ -175,24 +158,6 @@ def test_a_node_without_a_membership_holds_everything_until_it_has_one(peer):
     assert len(alice.content()) == 1
 
 
-def test_near_the_limit_ephemeral_messages_are_dropped_with_reason_and_utilisation(peer):
-    alice = peer(options=limited(10))
-    for _ in range(9):
-        alice.send(b"x")
-    dropped = alice.send_ephemeral()
-    alice.send(b"x")
-    alice.send_ephemeral()
-    events = alice.events(EphemeralMessageDropped)
-    assert [(event.reason, event.rate_limit_utilization) for event in events] == [
-        (DropReason.RATE_LIMIT_APPROACHED, 90),
-        (DropReason.RATE_LIMIT_REACHED, 100),
-    ]
-    assert events[0].request_id == dropped.request_id
-    assert not alice.published(Purpose.EPHEMERAL)
-    alice.pass_time(EPOCH_MS)
-    assert not alice.published(Purpose.EPHEMERAL)
-
-
 def test_below_the_limit_an_ephemeral_message_leaves_at_once_and_its_fate_is_told_once(peer):
     alice, bob = peer("alice", limited(10)), peer("bob")
     accepted = alice.send_ephemeral(b"typing")
@@ -209,23 +174,6 @@ def test_below_the_limit_an_ephemeral_message_leaves_at_once_and_its_fate_is_tol
     alice.pass_time(3_600_000)
     assert len(alice.published()) == 1
     assert alice.stack.statistics().history == bob.stack.statistics().history == 0
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [({}, DropReason.NOT_READY), ({"too_many": True}, DropReason.RATE_LIMIT_REACHED)],
-    ids=["no peers", "429"],
-)
-def test_an_ephemeral_message_that_the_node_did_not_take_is_dropped_with_the_reason(peer, answer, reason):
-    alice = peer()
-    alice.send_ephemeral()
-    alice.answer(accepted=False, **answer)
-    [dropped] = alice.events(EphemeralMessageDropped)
-    assert dropped.reason is reason
-    assert not alice.events(MessageSendError)
-    alice.pass_time(3_600_000)
-    assert not alice.events(DeliveryError)
-    assert len(alice.published()) == 1
 
 
 def test_an_ephemeral_message_that_the_network_refuses_for_good_is_a_send_error(peer):
@@ -246,18 +194,6 @@ def test_while_the_node_is_offline_an_ephemeral_message_is_dropped(peer):
     assert alice.events(EphemeralMessageDropped)[0].reason is DropReason.NOT_READY
     alice.connect()
     assert not alice.published()
-
-
-@pytest.mark.parametrize("profile", Profile)
-def test_an_ephemeral_message_that_does_not_fit_one_segment_is_refused(peer, profile):
-    options = ReliableChannelOptions(profile=profile, segmentation=SegmentationConfig(segment_size_bytes=256))
-    alice = peer(options=options)
-    with pytest.raises(MessageTooLargeError, match="never segmented; use send"):
-        alice.send_ephemeral(bytes(257))
-    with pytest.raises(MessageTooLargeError, match="never segmented; use send"):
-        alice.send_ephemeral(bytes(2_000_000))
-    alice.send_ephemeral(bytes(64))
-    assert len(alice.published()) == 1
 
 
 @pytest.mark.parametrize("kind", RlnErrorKind)
@@ -360,17 +296,6 @@ def test_an_exhausted_budget_waits_for_the_next_epoch(peer):
     assert not alice.published()
     alice.pass_time(1)
     assert alice.content()[0].message.timestamp_ns == begins * 1_000_000
-
-
-def test_a_proof_that_never_comes_is_a_send_error_and_then_one_delivery_error(peer):
-    alice = peer(rln=FailingProvider(RlnError(RlnErrorKind.PERMANENT, "no such membership")))
-    accepted = alice.send(b"hello")
-    [error] = alice.events(MessageSendError)
-    assert error.reason is SendErrorReason.RLN_PROOF_FAILED
-    assert "no such membership" in error.detail
-    alice.pass_time(3_600_000)
-    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
-    assert not alice.events(MessageSending)
 
 
 def test_while_proofs_are_made_others_are_sent_and_no_more_are_asked_for_than_the_node_takes(peer):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from fairway.events import (
     DeliveryError,
-    MessageDelivered,
     MessagePossiblyAcknowledged,
     MessageSendError,
     MessageSending,
@@ -39,35 +36,6 @@ def test_a_retry_is_newly_stamped_and_carries_the_same_sds_message(peer):
     assert seconds == [30, 60, 90]
     assert [event.attempt for event in alice.events(MessageSending)] == [0, 1, 2, 3]
     assert len(alice.events(RequestSent)) == 1
-
-
-@pytest.mark.parametrize("attempts", [0, 1, 10])
-def test_after_the_last_vain_retry_comes_exactly_one_delivery_error(peer, attempts):
-    alice = peer(options=ReliableChannelOptions(sync_min_interval_ms=0, max_retry_attempts=attempts))
-    accepted = alice.send(b"hello")
-    alice.pass_time(30_000 * (attempts + 1) - 1)
-    assert len(alice.published()) == attempts + 1
-    assert not alice.events(DeliveryError)
-    alice.pass_time(1)
-    [error] = alice.events(DeliveryError)
-    assert (error.request_id, error.acknowledged_by) == (accepted.request_id, ())
-    assert f"after {attempts} retransmission" in error.detail
-    assert not alice.events(MessageSendError)
-    assert len(alice.published()) == attempts + 1
-    alice.pass_time(3_600_000)
-    assert len(alice.events(DeliveryError)) == 1
-
-
-def test_after_an_acknowledgement_nothing_is_repeated(peer):
-    alice, bob = peer("alice"), peer("bob")
-    alice.send(b"hello")
-    bob.receive(*alice.content())
-    bob.send(b"thanks")
-    alice.receive(*bob.content())
-    assert len(alice.events(MessageDelivered)) == 1
-    alice.pass_time(3_600_000)
-    assert not alice.published(Purpose.RETRY)
-    assert not alice.events(DeliveryError)
 
 
 def test_what_is_possibly_acknowledged_waits_twice_as_long(peer):

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
+from fairway.errors import ConfigurationError
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
     MessageDelivered,
-    MessageQueued,
     MessageReceived,
     MessageSendError,
     MessageSending,
@@ -31,7 +30,7 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
-from fairway.protocol.effects import Emit, Persist, Placed, Publish, Purpose
+from fairway.protocol.effects import Emit, NodeAnswer, Persist, Placed, Publish, Purpose
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import decode_waku_message, encode_waku_message, message_hash
 
@@ -79,47 +78,6 @@ def test_the_same_payload_twice_is_two_deliveries(peer):
     bob.receive(*alice.content())
     assert bob.payloads() == [b"ok", b"ok"]
     assert len({event.sds_ids for event in bob.events(MessageReceived)}) == 2
-
-
-def test_every_segment_is_told_when_it_leaves_and_when_the_node_took_it(peer):
-    alice = peer(options=SMALL_SEGMENTS)
-    accepted = alice.send(FILE)
-    sending = alice.events(MessageSending)
-    assert [(e.chunk_info.chunk_index, e.chunk_info.total_chunks, e.chunk_info.is_parity) for e in sending] == [
-        *((index, 8, False) for index in range(8)),
-        (0, 1, True),
-    ]
-    assert {(e.request_id, e.message_id, e.attempt) for e in sending} == {(*accepted[:2], 0)}
-    alice.answer(*alice.content()[:-1])
-    assert not alice.events(RequestSent)
-    alice.answer()
-    sent = alice.events(MessageSent)
-    assert [e.chunk_info for e in sent] == [e.chunk_info for e in sending]
-    assert [e.message_hash for e in sent] == [publication.message_hash for publication in alice.content()]
-    assert [e.request_id for e in alice.events(RequestSent)] == [accepted.request_id]
-
-
-@pytest.mark.parametrize("profile", Profile)
-def test_an_empty_payload_is_refused_and_nothing_is_sent(peer, profile):
-    alice = peer(options=ReliableChannelOptions(profile=profile))
-    before = alice.stack.snapshot()
-    with pytest.raises(EmptyPayloadError):
-        alice.send(b"")
-    with pytest.raises(EmptyPayloadError):
-        alice.send_ephemeral(b"")
-    assert alice.stack.snapshot() == before
-    assert alice.effects == []
-
-
-@pytest.mark.parametrize("profile", Profile)
-def test_a_payload_above_the_limit_is_refused_with_both_sizes_and_nothing_is_sent(peer, profile):
-    options = ReliableChannelOptions(profile=profile, segmentation=SegmentationConfig(max_message_size_bytes=1_000))
-    alice = peer(options=options)
-    before = alice.stack.snapshot()
-    with pytest.raises(MessageTooLargeError, match=r"1001 bytes, at most 1000"):
-        alice.send(bytes(1_001))
-    assert alice.stack.snapshot() == before
-    alice.send(bytes(1_000))
 
 
 @pytest.mark.parametrize(
@@ -276,18 +234,6 @@ def test_a_segment_that_the_network_would_not_take_ends_its_request_before_anyth
     assert alice.sds(alice.content()[0]).causal_history == ()
 
 
-def test_a_hook_that_fails_to_encrypt_ends_the_request_and_nothing_leaves_in_clear(peer):
-    alice = peer(encryption=BrokenCipher(good=0))
-    accepted = alice.send(b"secret")
-    [error] = alice.events(MessageSendError)
-    assert error.reason is SendErrorReason.ENCRYPTION_FAILED
-    assert "secret" not in error.detail
-    assert "the key is gone" not in error.detail
-    assert [event.request_id for event in alice.events(DeliveryError)] == [accepted.request_id]
-    assert not alice.published()
-    assert alice.stack.statistics().history == 0
-
-
 def test_what_a_message_that_could_not_be_encrypted_would_have_cited_and_asked_for_the_next_one_does(peer):
     """Else whoever misses what nobody else cites is delivered a later message before it."""
     cipher = BrokenCipher(good=0)
@@ -330,21 +276,6 @@ def test_a_cipher_that_breaks_for_good_ends_open_requests_as_vain_retries_do(pee
     assert all(publication.message.payload.startswith(b"encrypted") for publication in alice.published())
 
 
-def test_while_the_node_is_offline_messages_wait_and_then_leave_in_order(peer):
-    alice, bob = peer("alice"), peer("bob")
-    alice.connect(False)
-    for payload in (b"one", b"two", b"three"):
-        alice.send(payload)
-    assert not alice.published()
-    assert [event.expected_ms for event in alice.events(MessageQueued)] == [None] * 3
-    assert alice.stack.next_deadline() is None
-    alice.now_ms += 3_600_000
-    alice.connect()
-    bob.receive(*alice.content())
-    assert bob.payloads() == [b"one", b"two", b"three"]
-    assert alice.content()[0].message.timestamp_ns == alice.now_ms * 1_000_000
-
-
 def test_what_was_accepted_before_a_crash_and_never_left_leaves_after_it_in_order(peer):
     alice, bob = peer("alice", SMALL_SEGMENTS), peer("bob", SMALL_SEGMENTS)
     alice.connect(False)
@@ -373,7 +304,7 @@ def test_answers_for_an_earlier_life_do_not_confuse_the_present_one(peer):
     old = alice.content()[0]
     alice = alice.restart()
     alice.send(b"two")
-    assert alice.do(alice.stack.published(old.token, alice.now_ms, accepted=False)) == ()
+    assert alice.do(alice.stack.published(old.token, NodeAnswer(accepted=False), alice.now_ms)) == ()
     alice.answer()
     assert len(alice.events(MessageSent)) == 2
 

@@ -210,20 +210,6 @@ def test_rows_may_come_in_any_order(peer):
         assert snapshots[0] == snapshots[1] == snapshots[2]
 
 
-def test_from_the_same_snapshot_and_seed_everything_goes_on_in_the_same_way(peer):
-    alice, bob = peer("alice"), peer("bob")
-    for number in range(5):
-        alice.send(f"message {number}".encode())
-    bob.receive(*alice.content()[1:])
-    runs = []
-    for _ in range(2):
-        again = bob.restart()
-        effects = again.pass_time(300_000)
-        again.receive(alice.content()[0])
-        runs.append([*effects, *again.effects])
-    assert runs[0] == runs[1]
-
-
 def change(table, row, key=""):
     return {(table, key): Change(table=table, key=key, row=row)}
 

@@ -37,7 +37,18 @@ from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import NodeStatus, RoutedMessage, SendResult, WakuNode
 from fairway.nodes.status_board import AWAY
 from fairway.owned_tasks import OwnedTasks
-from fairway.protocol.effects import AwaitCipher, Change, Effect, Emit, Persist, Placed, Prove, Publish, QueryStore
+from fairway.protocol.effects import (
+    AwaitCipher,
+    Change,
+    Effect,
+    Emit,
+    NodeAnswer,
+    Persist,
+    Placed,
+    Prove,
+    Publish,
+    QueryStore,
+)
 from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
 from fairway.protocol.stack import Accepted, Stack
@@ -326,15 +337,14 @@ class Engine:
     def _published(self, publication: Publish, result: SendResult) -> None:
         def answered(now_ms: int) -> tuple[Effect, ...]:
             self._learn_quota(now_ms)
-            return self.stack.published(
-                publication.token,
-                now_ms,
+            answer = NodeAnswer(
                 accepted=result.accepted,
                 permanent=result.permanent,
                 too_large=result.too_large,
                 too_many=result.too_many,
                 detail=result.detail,
             )
+            return self.stack.published(publication.token, answer, now_ms)
 
         self._enter(answered)
         if result.stored is not None:

@@ -1,15 +1,14 @@
-"""Troubles that concern no single message: a wrong key, a sender id or a topic in use twice, a node that takes nothing.
+"""Faults that concern no single message: a wrong key, a sender id or a topic in use twice, a node that takes nothing.
 
-Messages that cannot be opened are everyday traffic where channels share a content topic, and the only sign of a wrong
-key where they do not. A message under the own sender id that this program did not send means that two programs share an
-identity, or that one is forged. Each such count is announced at once, then at most once a minute.
+If channels share a content topic, messages that cannot be decrypted are normal; otherwise they are the only sign of a
+wrong key. A message under the own sender id that this program did not send means that two programs share an identity,
+or that the message is forged. Each such count is announced at once, then at most once a minute.
 
 A node that refuses everything is announced after a minute, then once an hour (`Blockage`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from fairway.events import ForeignMessages, MessagesUndecryptable, SenderIdInUse, SendingBlocked
@@ -24,8 +23,10 @@ _BLOCKED_AGAIN_MS: Final = 3_600_000
 
 Notice = MessagesUndecryptable | SenderIdInUse | ForeignMessages | SendingBlocked
 
-_COUNTED: Final = ("undecryptable", "undecodable", "sender_id_in_use", "foreign-channel")
-"""Counters that notices are about; most of the time none of them moves."""
+_UNOPENED: Final = ("undecryptable", "undecodable")
+_OWN_ID: Final = ("sender_id_in_use",)
+_COUNTERS: Final = (_UNOPENED, _OWN_ID, ("foreign-channel",))
+"""The counters of each kind of notice."""
 
 
 class Blockage:
@@ -75,62 +76,37 @@ class Blockage:
         return [SendingBlocked(since_ms=self._since_ms or now_ms, refusals=self._count, detail=self._detail)]
 
 
-class _Counted:
-    """One thing that is counted, and whose count is announced now and then."""
-
-    def __init__(self, count: Callable[[], int], make: Callable[[int], Notice]) -> None:
-        self._count = count
-        self._make = make
-        self._told = 0
-        self._not_before_ms = 0
-        self.at_ms: int | None = None
-        """When something that was held back is due, as of the last `take`."""
-
-    def take(self, now_ms: int) -> Notice | None:
-        """Return the notice that is due, if one is."""
-        self.at_ms = None
-        new = self._count() - self._told
-        if not new:
-            return None
-        if now_ms < self._not_before_ms:
-            self.at_ms = self._not_before_ms
-            return None
-        self._told += new
-        self._not_before_ms = now_ms + NOTICE_PAUSE_MS
-        return self._make(new)
-
-
 class Notices:
-    """All things whose counts are announced."""
+    """Announces counts: each at once, then at most once a minute."""
 
     def __init__(self, tally: Tally) -> None:
-        counts = tally.counts
-        self._counts = counts
-        self._looked_at = 0
-        """The sum of the counters when they were last looked at."""
+        self._tally = tally
+        self._announced = dict.fromkeys(_COUNTERS, 0)
+        self._not_before_ms = dict.fromkeys(_COUNTERS, 0)
         self._at_ms: int | None = None
-        self._kinds = (
-            _Counted(
-                lambda: counts["undecryptable"] + counts["undecodable"],
-                lambda new: MessagesUndecryptable(count=new, opened=counts["opened"]),
-            ),
-            _Counted(lambda: counts["sender_id_in_use"], lambda new: SenderIdInUse(count=new)),
-            _Counted(
-                lambda: counts["foreign-channel"],
-                lambda new: ForeignMessages(count=new, channel_id=tally.foreign_channel_id),
-            ),
-        )
 
     def take(self, now_ms: int) -> list[Notice]:
         """Return the notices that are due."""
-        counted = sum(map(self._counts.__getitem__, _COUNTED))
-        if counted == self._looked_at and self._at_ms is None:
-            return []
-        self._looked_at = counted
-        notices = [notice for kind in self._kinds if (notice := kind.take(now_ms)) is not None]
-        self._at_ms = min([kind.at_ms for kind in self._kinds if kind.at_ms is not None], default=None)
+        notices: list[Notice] = []
+        self._at_ms = None
+        for counters in _COUNTERS:
+            new = sum(map(self._tally.counts.__getitem__, counters)) - self._announced[counters]
+            not_before_ms = self._not_before_ms[counters]
+            if new and now_ms < not_before_ms:
+                self._at_ms = not_before_ms if self._at_ms is None else min(self._at_ms, not_before_ms)
+            elif new:
+                self._announced[counters] += new
+                self._not_before_ms[counters] = now_ms + NOTICE_PAUSE_MS
+                notices.append(self._notice(counters, new))
         return notices
 
     def next_deadline(self) -> int | None:
         """Return when the next notice is due, of what was counted when they were last taken."""
         return self._at_ms
+
+    def _notice(self, counters: tuple[str, ...], new: int) -> Notice:
+        if counters == _UNOPENED:
+            return MessagesUndecryptable(count=new, opened=self._tally.counts["opened"])
+        if counters == _OWN_ID:
+            return SenderIdInUse(count=new)
+        return ForeignMessages(count=new, channel_id=self._tally.foreign_channel_id)

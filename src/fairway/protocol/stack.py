@@ -113,7 +113,7 @@ class Stack:
             options.sync_min_interval_ms,
             self._jitter,
             now_ms,
-            speak_after=max(1, options.sds.bloom_capacity // 4),
+            max_unsynced=max(1, options.sds.bloom_capacity // 4),
             echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
@@ -229,25 +229,12 @@ class Stack:
         effects = self._sending.proven(token, proof, now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
-    def published(
-        self,
-        token: int,
-        now_ms: int,
-        *,
-        accepted: bool,
-        permanent: bool = False,
-        too_large: bool = False,
-        too_many: bool = False,
-        detail: str = "",
-    ) -> tuple[Effect, ...]:
-        """Take the node's answer to a `Publish`: whether it took the message, or never will (``permanent``).
+    def published(self, token: int, answer: NodeAnswer, now_ms: int) -> tuple[Effect, ...]:
+        """Take the node's answer to a `Publish`.
 
-        A segment that it did not take goes again, newly stamped, before later ones; ``too_many`` if the node asks for
-        less (429), which slows down everything that leaves through it. ``too_large``: it never will for its size.
+        A segment that the node did not take goes again, newly stamped, before later ones. If it asks for less (429),
+        everything that leaves through it slows down.
         """
-        answer = NodeAnswer(
-            accepted=accepted, permanent=permanent, too_large=too_large, too_many=too_many, detail=detail
-        )
         effects = self._sending.answered(token, answer, now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
