@@ -173,7 +173,7 @@ def test_a_file_larger_than_the_free_space_is_refused_at_its_manifest(taking, tm
     outcome = taking(work, limits)
     assert outcome.reason is FileRefusalReason.NO_ROOM
     assert "the disk has room for" in outcome.detail
-    assert "make room, and let it be sent again" in outcome.detail
+    assert "make room, and ask its sender to send it again" in outcome.detail
     assert hidden_files(tmp_path / "in") == []
 
 

@@ -1,8 +1,7 @@
-"""Files of any size over a reliable channel: `send_file`, and `FileReceiver` for what comes.
+"""Files of any size over a reliable channel: `send_file` sends them, and `FileReceiver` saves received ones.
 
 A small file is one message. A larger one is a manifest and parts, each a message of its own
-(`fairway.wire.file_message`). Neither side holds more than a few parts in memory, and both go on after a crash where
-they were.
+(`fairway.wire.file_message`). Both sides hold a few parts in memory, and continue after a crash.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""`FileFolder`: files on their way into a folder, which survive a crash at any moment.
+"""`FileFolder`: incomplete and saved files in a folder, which survive a crash at any moment.
 
-Everything that is not complete is in the subfolder ``.fairway``: the content of a file at its place, and an entry
-(JSON) with the manifest. Which parts are there is not written down: after a restart the content is compared with the
-hashes. So a part counts when its bytes are on the disk, and nothing contradicts that after a crash between two writes.
+Incomplete files are in the subfolder ``.fairway``: the content of each, and an entry (JSON) with the manifest. The
+received parts are not recorded: after a restart the content is compared with the hashes of the manifest.
 
 A complete file gets its name by a hard link, which fails if the name is taken, so that no file is ever replaced. The
-content keeps its first name until the entry says that the file was saved, so that a crash in between is recognised by
-both names being one file. Entries of saved files are kept for a while, for messages that come again after a crash.
+content keeps its first name until the entry records that the file was saved. After a crash in between, both names are
+one file. Entries of saved files are kept for a while, for messages that are delivered again after a crash.
 
-A file whose name the disk refuses gets another one (`names_for`). No error of one file keeps others from being saved.
+A file whose name the disk refuses gets another one (`names_for`). An error of one file does not prevent others from
+being saved.
 
-Invariant: a file that is seen in the folder under its name is whole, checked and durable.
+Invariant: a file under its name in the folder is complete, checked and durable.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import json
 import os
 import shutil
 from base64 import b64decode, b64encode
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from fairway.environment import time_ns
 from fairway.errors import ConfigurationError, DecodeError, StorageError, StoreFullError
@@ -38,21 +39,21 @@ _SUBFOLDER: Final = ".fairway"
 _ENTRY: Final = ".json"
 _CONTENT: Final = ".content"
 _KEPT_ENTRIES: Final = 1_000
-"""Entries of saved files; messages that are handed over again after a crash are among the newest."""
+"""Entries of saved files; a message that is delivered again after a crash is among the newest."""
 _WHOLE: Final = {"state": "whole"}
 """The entry of a file in one message until it is saved."""
 _REDELIVERED_WITHIN_NS: Final = 30 * 86_400 * NS_PER_S
-"""Time after which an entry is removed: an unfinished message is handed over at the next start, so long before."""
+"""Age at which an entry is removed."""
 _READ_AT_ONCE_BYTES: Final = 1_048_576
 _PROBE_BYTES: Final = 4_096
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-"""How file systems say that they have no hard links."""
+"""Errors of file systems without hard links."""
 
 
 @dataclass(slots=True, kw_only=True)
 class IncompleteFile:
-    """A file in parts that is not whole yet."""
+    """An incomplete file."""
 
     key: str
     sender_id: str
@@ -70,23 +71,23 @@ class IncompleteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedFile:
-    """A file that was saved lately."""
+    """A recently saved file."""
 
     name: str
-    """The name that it got in the folder."""
+    """Its name in the folder."""
     manifest: FileManifest | None
-    """None if it came in one message."""
+    """None for a file in one message."""
 
 
 class FileFolder:
     """The files in one folder; every call reads or writes the disk.
 
-    Calls raise `StoreFullError` if the disk is full, and `StorageError` for anything else that the disk does not do.
-    Earlier content stays, so the same call can be repeated when there is room.
+    Calls raise `StoreFullError` if the disk is full, and `StorageError` for other errors of the disk. Earlier content
+    stays, so the same call can be repeated when there is room.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Use a folder, which is made if it is not there; raise `ConfigurationError` if that cannot be."""
+        """Use a folder, which is created if missing; raise `ConfigurationError` if that fails."""
         self.path = folder
         self._inner = folder / _SUBFOLDER
         try:
@@ -97,16 +98,16 @@ class FileFolder:
             ) from error
         self.incomplete: dict[str, IncompleteFile] = {}
         self.saved: dict[str, SavedFile] = {}
-        """Files that were saved lately, by key, the oldest first."""
+        """Recently saved files by key, the oldest first."""
         self._restore()
 
     def free_bytes(self) -> int:
-        """Return how much the disk has room for."""
-        with _telling(self._inner):
+        """Return the free space of the disk."""
+        with _errors_of(self._inner):
             return shutil.disk_usage(self._inner).free
 
     def can_be_written(self) -> bool:
-        """Return whether a small file can be written, so that an error of another file is one of that file."""
+        """Return whether a small file can be written."""
         probe = self._inner / f"probe{BESIDE}"
         try:
             probe.write_bytes(bytes(_PROBE_BYTES))
@@ -121,7 +122,7 @@ class FileFolder:
         """Begin to collect a file."""
         file = IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
         try:
-            with _telling(self._content(key)):
+            with _errors_of(self._content(key)):
                 self._content(key).touch()
             self._write_entry(key, _as_entry(file))
         except StorageError:
@@ -132,24 +133,24 @@ class FileFolder:
         return file
 
     def write_part(self, file: IncompleteFile, index: int, content: bytes) -> None:
-        """Put a checked part in its place, durably."""
+        """Write a checked part durably."""
         path = self._content(file.key)
-        with _telling(path), path.open("r+b", buffering=0) as opened:
+        with _errors_of(path), path.open("r+b", buffering=0) as opened:
             size_bytes = os.fstat(opened.fileno()).st_size
             try:
                 opened.seek(index * file.manifest.part_size_bytes)
                 _write_all(opened, content)
                 os.fsync(opened.fileno())
             except OSError:
-                with suppress(OSError):  # give back the room that a half-written part takes
+                with suppress(OSError):  # free the room of a half-written part
                     opened.truncate(size_bytes)
                 raise
         file.received.add(index)
 
     def is_as_announced(self, file: IncompleteFile) -> bool:
-        """Return whether a complete file has the hash that its manifest says."""
+        """Return whether a complete file has the hash of its manifest."""
         whole = sha256()
-        with _telling(self._content(file.key)), self._content(file.key).open("rb") as opened:
+        with _errors_of(self._content(file.key)), self._content(file.key).open("rb") as opened:
             while piece := opened.read(_READ_AT_ONCE_BYTES):
                 whole.update(piece)
         return whole.digest() == file.manifest.content_hash
@@ -163,11 +164,11 @@ class FileFolder:
     def save_whole(self, key: str, name: str, content: bytes) -> Path:
         """Save a file of one message; return its path.
 
-        A crash may have come after the file got its name: then its content is here still, and is not written again.
+        After a crash that followed the naming, the content still exists, and is not written again.
         """
         path = self._content(key)
         self._write_entry(key, _WHOLE)
-        with _telling(path):
+        with _errors_of(path):
             if not path.exists() or path.read_bytes() != content:
                 path.unlink(missing_ok=True)
                 try:
@@ -181,7 +182,7 @@ class FileFolder:
         return self._name(key, name, None)
 
     def drop(self, file: IncompleteFile) -> None:
-        """Forget an incomplete file, and remove its content."""
+        """Remove an incomplete file and its content."""
         self.incomplete.pop(file.key, None)
         self._remove(file.key)
 
@@ -211,14 +212,14 @@ class FileFolder:
         return self._inner / f"{key}{_ENTRY}"
 
     def _name(self, key: str, name: str, file: IncompleteFile | None) -> Path:
-        """Give content its name, and write down that it has it."""
+        """Give content its name, and record it."""
         content = self._content(key)
-        with _telling(self.path / name):
+        with _errors_of(self.path / name):
             path = self._give_name(content, name, key)
             make_durable(self.path)
         self._write_entry(key, (_as_entry(file) if file is not None else {}) | {"saved": path.name})
         self.saved[key] = SavedFile(name=path.name, manifest=None if file is None else file.manifest)
-        with _telling(content):
+        with _errors_of(content):
             content.unlink(missing_ok=True)
         while len(self.saved) > _KEPT_ENTRIES:
             oldest = next(iter(self.saved))
@@ -243,20 +244,20 @@ class FileFolder:
 
     def _write_entry(self, key: str, entry: dict[str, Any]) -> None:
         path = self._entry(key)
-        with _telling(path):
+        with _errors_of(path):
             replace_whole(path, json.dumps(entry).encode())
 
     def _remove(self, key: str) -> None:
-        with _telling(self._entry(key)):
+        with _errors_of(self._entry(key)):
             # The content last: without an entry it is removed at the next start.
             self._entry(key).unlink(missing_ok=True)
             self._content(key).unlink(missing_ok=True)
 
     def _restore(self) -> None:
-        """Find what an earlier run left."""
-        with _telling(self._inner):
+        """Read the files of an earlier run."""
+        with _errors_of(self._inner):
             for path in sorted(self._inner.glob(f"*{_ENTRY}"), key=lambda each: each.lstat().st_mtime_ns):
-                with suppress(OSError):  # what cannot be read is left alone, and its file begins anew
+                with suppress(OSError):  # an unreadable entry stays, and its file begins anew
                     self._restore_entry(path.stem, path)
             for path in self._inner.iterdir():
                 is_left = path.suffix == _CONTENT and (path.stem in self.saved or not self._entry(path.stem).exists())
@@ -269,9 +270,9 @@ class FileFolder:
         if isinstance(file, SavedFile):
             self.saved[key] = file
         elif file == _WHOLE and time_ns() - path.stat().st_mtime_ns < _REDELIVERED_WITHIN_NS:
-            return  # its message is handed over again
+            return  # its message is delivered again
         elif not isinstance(file, IncompleteFile) or not self._content(key).exists():
-            # An entry is written whole or not at all, so that this one was changed by another program.
+            # Another program changed this entry, because entries are written whole or not at all.
             with suppress(StorageError):
                 self._remove(key)
         else:
@@ -288,7 +289,7 @@ def _as_entry(file: IncompleteFile) -> dict[str, str]:
 
 
 def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | dict[str, str] | None:
-    """Return what an entry is of, `_WHOLE` for a file in one message, or None if it cannot be read."""
+    """Return the file of an entry, `_WHOLE` for a file in one message, or None if it cannot be read."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
         encoded = entry.get("manifest")
@@ -306,18 +307,18 @@ def _read_entry(key: str, path: Path) -> IncompleteFile | SavedFile | dict[str, 
 
 
 def _write_all(opened: io.FileIO, content: bytes) -> None:
-    """Write to an unbuffered file, which may take less than it is given when the disk gets full."""
+    """Write all bytes to an unbuffered file, which may accept fewer at once."""
     rest = memoryview(content)
     while rest:
         rest = rest[opened.write(rest) :]
 
 
 def _claim(content: Path, path: Path) -> bool:
-    """Give content a further name; return False if something else has that name."""
+    """Give content a further name; return False if the name is taken."""
     try:
         path.hardlink_to(content)
     except FileExistsError:
-        # Before a crash it may have got the name already.
+        # It may have got the name before a crash.
         return os.path.samestat(path.lstat(), content.stat())
     except OSError as error:
         if error.errno not in _NO_LINKS:
@@ -330,26 +331,17 @@ def _claim(content: Path, path: Path) -> bool:
     return True
 
 
-class _telling:  # noqa: N801 - read as a function
-    """Turns what the disk says into a `StorageError` with the path."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            _raise(self._path, error)
-
-
-def _raise(path: Path, error: OSError) -> NoReturn:
-    if error.errno in _FULL:
-        raise StoreFullError(
-            f"{path} cannot be written ({error.strerror}); make room and start again: the parts that came stay, and "
-            "the message is kept until then"
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into a `StorageError` with the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StoreFullError(
+                f"{path} cannot be written ({error.strerror}); make room and start again: the received parts stay, and "
+                "the message is kept until then"
+            ) from error
+        raise StorageError(
+            f"{path} cannot be used ({error.strerror}); mend that and start again, the message is kept until then"
         ) from error
-    raise StorageError(
-        f"{path} cannot be used ({error.strerror}); mend that and start again, the message is kept until then"
-    ) from error

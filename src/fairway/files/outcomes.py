@@ -1,4 +1,4 @@
-"""What becomes of a received message that is a file, or a manifest or a part of one."""
+"""The outcomes of a received file, manifest or part, and the limits of a receiver."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fairway.type_checks import check_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """What a receiver accepts; a file beyond it is refused, and nothing of it is kept."""
+    """The limits of a receiver; it refuses a file beyond them, and keeps nothing of it."""
 
     max_file_bytes: int = 1 << 30
     """Largest file."""
     max_parts: int = 16_384
-    """Most parts of a file."""
+    """Largest number of parts of a file."""
     max_incomplete_files: int = 64
-    """Files that parts are missing of."""
+    """Largest number of incomplete files."""
     max_incomplete_bytes: int = 4 << 30
-    """Announced sizes of those files together."""
+    """Largest total of their announced sizes."""
     max_age_ms: int = 2_592_000_000
-    """Time without a new part after which an incomplete file is removed: 30 days."""
+    """Time without a new part until an incomplete file is removed: 30 days."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -34,10 +34,10 @@ class FileLimits:
 
 
 class FileRefusalReason(Enum):
-    """Why a file, or a part of one, is not taken."""
+    """The reason for refusing a file or a part."""
 
     MALFORMED = "malformed"
-    """It breaks a rule of the format: a name that is no name, a manifest that contradicts itself."""
+    """It breaks a rule of the format: an invalid name, an inconsistent manifest."""
     TOO_LARGE = "too-large"
     """It is larger than `FileLimits.max_file_bytes`."""
     TOO_MANY_PARTS = "too-many-parts"
@@ -45,37 +45,36 @@ class FileRefusalReason(Enum):
     TOO_MANY_FILES = "too-many-files"
     """`FileLimits.max_incomplete_files` or ``max_incomplete_bytes`` is reached."""
     NO_ROOM = "no-room"
-    """The disk has no room for it, beside what incomplete files still lack."""
+    """The disk has too little room for it and the missing parts of incomplete files."""
     NO_MANIFEST = "no-manifest"
-    """A part of a file whose manifest did not come, or was refused."""
+    """The manifest of the part is missing or was refused."""
     WRONG_CONTENT = "wrong-content"
-    """A part or the whole is not what the manifest says."""
+    """A part or the whole contradicts the manifest."""
     NOT_SAVED = "not-saved"
-    """The disk does not take it now. The channel keeps the message, and hands it over again after half a minute."""
+    """The disk refuses it now. The channel keeps the message, and delivers it again after 30 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReceived:
-    """A file is whole, checked, and saved."""
+    """A file is complete, checked and saved."""
 
     sender_id: str
     message_id: str
     """Of the whole file or its manifest."""
     name: str
-    """What the sender calls it; the saved file has another name if there was one of this name, or if the disk refuses
-    this name."""
+    """Its name at the sender; the saved file has another name if this one is taken, or if the disk refuses it."""
     media_type: str
     """The media type by the sender, unchecked."""
     size_bytes: int
     path: Path
-    """Where it was saved."""
+    """Path of the saved file."""
     redelivered: bool = False
-    """Whether it may have been reported before: there was a crash, or its sender sent it again for others."""
+    """Whether it may have been reported before, after a crash or a repeated send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileArriving:
-    """A file in parts is announced, or a part of it came."""
+    """The manifest or a part of a file was received."""
 
     sender_id: str
     message_id: str
@@ -89,16 +88,16 @@ class FileArriving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRefused:
-    """A file, or a part of one, is not taken."""
+    """A file or a part was refused."""
 
     sender_id: str
     message_id: str
     """Of the whole file or its manifest; of the message itself if that is malformed."""
     reason: FileRefusalReason
     detail: str
-    """The limit or rule that was broken, as text for people."""
+    """The broken limit or rule, for people."""
     is_repeated: bool = False
-    """Whether something of the same file was refused before."""
+    """Whether a part of the same file was refused before."""
 
 
 FileOutcome: TypeAlias = FileReceived | FileArriving | FileRefused

@@ -1,7 +1,7 @@
-"""`OutgoingFile`: a file on disk as the payloads that are sent for it.
+"""`OutgoingFile`: a file on disk as the payloads of its messages.
 
-The file is read once for its hashes, and each part again when it is sent, so that no more than a part is in memory. The
-payloads follow from the file's name, media type and content alone: a process that begins anew makes the same ones.
+The file is read once for its hashes, and each part again when it is sent, so that at most one part is in memory. The
+payloads depend only on the file's name, media type and content: a restarted process makes the same ones.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from fairway.wire.file_message import (
 
 _HASHED_AT_ONCE_BYTES: Final = 1_048_576
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""The table of Python itself, so that a file has the same type on all machines."""
+"""Python's own table, which is the same on all machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingFile:
-    """A file that is to be sent, and what its messages are."""
+    """A file to send, and its messages."""
 
     path: Path
     size_bytes: int
     announcement: WholeFile | FileManifest
-    """The first message; of a file that is sent whole without its content, which is read when it is sent."""
+    """The first message; a file in one message is without its content, which is read at the send."""
     content_hash: bytes
     """SHA-256 of the file."""
 
     @classmethod
     def read(cls, path: Path, *, name: str | None, media_type: str | None, payload_bytes: int) -> Self:
-        """Read a file for its size and hashes; ``payload_bytes`` is how long the payload of a message may be.
+        """Read the size and hashes of a file; ``payload_bytes`` is the longest payload of a message.
 
-        Raises `ConfigurationError` if the file cannot be read, or its name or media type is none that receivers take,
+        Raises `ConfigurationError` if the file cannot be read, or receivers would refuse its name or media type,
         and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
         """
         try:
             _check_kind(path)
         except OSError as error:
             raise _unreadable(path, error) from error
-        # A link is sent under its own name: the target may be called anything.
+        # A link is sent under its own name.
         name = path.absolute().name if name is None else name
         if media_type is None:
             media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE

@@ -1,8 +1,8 @@
 """`FileReceiver` turns received messages into files in a folder.
 
 Nothing from the network is trusted: sizes and counts are bounded before anything is written, each part is checked
-against the manifest before it counts, and the whole before it gets its name. `FileReceiver.take` returns when what a
-message brought is on the disk, so that a program that finishes the message then loses nothing in a crash.
+against the manifest, and the whole file before it gets its name. `FileReceiver.take` returns when the content of a
+message is on the disk, so that a program can then finish the message.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_
 _KEPT_REFUSALS: Final = 1_000
 _KEY_DIGITS: Final = 40
 AGAIN_AFTER_MS: Final = 30_000
-"""Time after which a file that the disk did not take is tried again."""
+"""Time until a file that the disk refused is tried again."""
 
 
 class FileReceiver:
-    """Saves the files that come over one channel; made by `FileReceiver.open`."""
+    """Saves the files that one channel receives; made by `FileReceiver.open`."""
 
     def __init__(self, channel: ReliableChannel, folder: FileFolder, limits: FileLimits) -> None:
         """Use `FileReceiver.open`."""
@@ -55,34 +55,33 @@ class FileReceiver:
     async def open(
         cls, channel: ReliableChannel, folder: str | PathLike[str], limits: FileLimits | None = None
     ) -> FileReceiver:
-        """Save into a folder, which is made if it is not there, and go on with what an earlier run left in it.
+        """Save into a folder, which is created if missing, and continue the incomplete files in it.
 
-        Raises `ConfigurationError` if the folder cannot be made, or the channel delivers parts before their manifest
-        (`Delivery.ARRIVAL`), and a `StorageError` if what is in the folder cannot be read.
+        Raises `ConfigurationError` if the folder cannot be created, or the channel delivers parts before their manifest
+        (`Delivery.ARRIVAL`), and a `StorageError` if the content of the folder cannot be read.
         """
         check_type("channel", channel, ReliableChannel)
         check_type("folder", folder, str | PathLike)
         check_type("limits", limits, FileLimits | None)
         if channel.options.delivery is Delivery.ARRIVAL:
             raise ConfigurationError(
-                "files need delivery='causal': with 'arrival' the parts of a file come before what tells of them"
+                "files need delivery='causal': with 'arrival' parts of a file may be delivered before its manifest"
             )
         return cls(channel, await asyncio.to_thread(FileFolder, Path(folder)), limits or FileLimits())
 
     @property
     def incomplete(self) -> tuple[FileArriving, ...]:
-        """The files that parts are missing of, also from earlier runs."""
+        """The incomplete files, also of earlier runs."""
         return tuple(map(_arriving, self._folder.incomplete.values()))
 
     async def take(self, message: MessageReceived) -> FileOutcome | None:
         """Save the file or part in a received message; return the outcome, or None for a raw payload.
 
-        When this returns, the message may be finished. If the disk does not take this file now, the outcome is a
-        `FileRefused` with `FileRefusalReason.NOT_SAVED`, and the channel hands the message over again later.
+        When this returns, the message may be finished. If the disk refuses this file now, the outcome is a
+        `FileRefused` with `FileRefusalReason.NOT_SAVED`, and the channel delivers the message again later.
 
-        Raises `StoreFullError` if the disk is so full that it takes no file at all, and `StorageError` if the folder
-        cannot be used otherwise: then do not finish the message, and it comes again after the next start of the
-        channel.
+        Raises `StoreFullError` if the disk refuses every file, and `StorageError` if the folder cannot be used: then do
+        not finish the message, and the channel delivers it again after its next start.
         """
         check_type("message", message, MessageReceived)
         if not is_file_message(message.payload):
@@ -94,9 +93,9 @@ class FileReceiver:
                 return await self.postpone(message, error)
 
     async def postpone(self, message: MessageReceived, error: StorageError) -> FileRefused:
-        """Have a message handed over again later that the disk did not take, if it takes others; else raise the error.
+        """Deliver a message again later if the disk refused it but accepts others; else raise the error.
 
-        For a program that saves raw payloads beside files.
+        For programs that save raw payloads beside files.
         """
         if not await asyncio.to_thread(self._folder.can_be_written):
             raise error
@@ -128,7 +127,7 @@ class FileReceiver:
         raise AssertionError("take looked whether it is one of these")
 
     def _key(self, message: MessageReceived, file_id: str) -> str:
-        """Return the name of a file before it has one, different for each receiver, sender and sending."""
+        """Return the key of a file, different for each receiver, sender and send."""
         told = "\0".join((*self._owner, message.sender_id, file_id))
         return sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]
 
@@ -240,7 +239,7 @@ class FileReceiver:
         if missing_bytes + size_bytes > free_bytes:
             why = (
                 f"{name} has {counted(size_bytes, 'byte')}, incomplete files lack {missing_bytes:,}, and the disk has "
-                f"room for {free_bytes:,}; make room, and let it be sent again"
+                f"room for {free_bytes:,}; make room, and ask its sender to send it again"
             )
             return self._refuse(message, message.message_id, FileRefusalReason.NO_ROOM, why)
         return None
@@ -261,7 +260,7 @@ class FileReceiver:
         )
 
     def _note_refused(self, key: str) -> bool:
-        """Note that something of a file was refused; return whether that was so before."""
+        """Note a refused part of a file; return whether one was refused before."""
         before = key in self._refused
         self._refused[key] = None
         self._refused.move_to_end(key)

@@ -1,14 +1,12 @@
 """`send_file` sends a file of any size, and continues after a crash.
 
-Each message of a file has a request id that follows from the file and the message's number. By it the channel knows
-what it has accepted and what was acknowledged, in this run or an earlier one. So a file that is sent again continues,
-and what was acknowledged does not leave again. A file whose sending has returned is a new one when it is sent again
-(`repetition`); one that was acknowledged while nobody waited is not. A message whose send failed gets a further
-attempt.
+Each message of a file has a request id made of the file and the message's number. By it the channel finds the messages
+that it has accepted and those that were acknowledged, in this run or an earlier one. So a repeated send continues, and
+sends no acknowledged message again. After `send_file` has returned, the next call sends the file as a new one
+(`repetition`). A message whose send failed gets a further attempt.
 
-Only some parts are under way at a time, whatever the size of the file: the next one is read when one was acknowledged.
-If one does not wait for that, the channel holds, in memory and in its store, all messages of the file that are not
-acknowledged.
+At most `PARTS_UNDER_WAY` parts are in flight: the next one is read when one is acknowledged. With `Wait.SENT` and
+`Wait.NONE` the channel holds all unacknowledged messages of the file, in memory and in its store.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.type_checks import check_callback, check_type
 
 PARTS_UNDER_WAY: Final = 8
-"""Messages of a file that are sent and not acknowledged: a default part has 1 MB, and is held some times over."""
+"""Unacknowledged messages of a file; a default part has 1 MB, and several copies are in memory."""
 
 
 _OF_FILES: Final = "file/"
@@ -55,7 +53,7 @@ class Wait(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProgress:
-    """How far a file is, in data segments and in messages."""
+    """The progress of a file in data segments and in messages."""
 
     request_id: str
     """Of the first message: the whole file or its manifest."""
@@ -68,13 +66,13 @@ class FileProgress:
     total_messages: int
     """1, or the manifest and every part."""
     resumed_messages: int
-    """Messages that were acknowledged before this call, and did not leave again."""
+    """Messages that were acknowledged before this call, and are not sent again."""
     messages_acknowledged: int
-    """Messages acknowledged as asked, in this run and earlier ones."""
+    """Messages acknowledged as requested, in this run and earlier ones."""
     total_segments: int
     """Data segments of all messages."""
     segments_sent: int
-    """Those that the network took, or that were acknowledged."""
+    """Those that the network accepted, or that were acknowledged."""
     segments_acknowledged: int
     """Those that were acknowledged."""
 
@@ -94,9 +92,9 @@ class FileDelivery:
     total_messages: int
     """1, or the manifest and every part."""
     resumed_messages: int
-    """Messages that were acknowledged before this call, and did not leave again."""
+    """Messages that were acknowledged before this call, and are not sent again."""
     delivered_to: tuple[str, ...]
-    """Participants that acknowledged every message; empty if it was not waited for."""
+    """Participants that acknowledged every message; empty unless ``wait`` is `Wait.DELIVERED`."""
 
 
 async def send_file(
@@ -112,17 +110,17 @@ async def send_file(
 ) -> FileDelivery:
     """Send a file with its name and media type, and wait until its messages are acknowledged, or as ``wait`` says.
 
-    ``name`` is by default that of the file, ``media_type`` what the name tells. ``count`` and ``by`` are those of
-    `ReliableChannel.send`, for every message. ``progress`` is called on the event loop whenever it changes.
+    ``name`` is by default that of the file, and ``media_type`` follows from the name. ``count`` and ``by`` are those of
+    `ReliableChannel.send`, for every message. ``progress`` is called on the event loop at each change.
 
-    A file that does not fit one message goes in parts. After a crash, call it again with the same file and the same
-    store: what was acknowledged does not leave again. An acknowledgement says that a participant has the messages, not
+    A file that does not fit one message is sent in parts. After a crash, call it again with the same file and the same
+    store: acknowledged messages are not sent again. An acknowledgement means that a participant has the messages, not
     that it has saved the file. With `Wait.SENT` and `Wait.NONE` parts do not wait for the acknowledgement of earlier
     ones, and the channel holds all of them until they are acknowledged.
 
     Raises `ConfigurationError` for a file that cannot be read or a name that receivers refuse; `MessageTooLargeError`
     beyond some 30 GB with the default options; `FileChangedError` if the file changes meanwhile; `DeliveryFailedError`
-    if a message was not acknowledged as asked. Otherwise as `send`.
+    if a message was not acknowledged as requested. Otherwise as `send`.
     """
     check_type("channel", channel, ReliableChannel)
     check_type("path", path, str | PathLike)
@@ -186,9 +184,9 @@ class _FileSending:
         )
 
     async def _resume(self) -> None:
-        """Find the sending of this file whose end is not known, and its messages that are acknowledged as asked.
+        """Find the unfinished send of this file, and its messages that are acknowledged as requested.
 
-        All of them may be: a channel with the same store continues them whenever it is open.
+        All of them may be, because a channel with the same store continues to send them.
         """
         file, repetition = self._file, 0
         while True:
@@ -229,16 +227,16 @@ class _FileSending:
                     task = following.create_task(self._follow(number, receipt, wait))
                     task.add_done_callback(lambda _: slots.release())
         except BaseExceptionGroup as failures:
-            # All others were cancelled for the first.
+            # The first failure cancelled the others.
             raise failures.exceptions[0] from None
 
     async def _accept(self, number: int) -> Receipt:
-        """Give a message to the channel, which knows it again if it was sent before."""
+        """Send a message; the channel recognises one that was sent before."""
         payload = await asyncio.to_thread(self._file.payload, number)
         return await self._channel.send(payload, count=self._count, by=self._by, request_id=self._request_id(number))
 
     async def _follow(self, number: int, receipt: Receipt, wait: Wait) -> None:
-        """Wait until a message is as far as asked, and show its progress meanwhile."""
+        """Wait until a message is sent or delivered as requested, and show its progress meanwhile."""
         try:
             if wait is Wait.SENT:
                 await self._shown_until(receipt.sent(), number, receipt)
@@ -248,7 +246,7 @@ class _FileSending:
         except DeliveryFailedError as error:
             failed = copy_of(error)
             which = f"message {number + 1} of {self._file.messages} of {self._file.name}"
-            failed.args = (f"{which}: {error}; send the file again to go on with what is missing",)
+            failed.args = (f"{which}: {error}; send the file again to continue with the rest",)
             raise failed from error
         self._show()
 

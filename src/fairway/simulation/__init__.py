@@ -1,4 +1,4 @@
-"""Whole channels under virtual time, on a network that loses, delays and doubles messages.
+"""Whole channels under virtual time, on a network that loses, delays and duplicates messages.
 
 `simulate` runs the world of a `Plan` and returns a `Report`. Hours pass in seconds, and the same plan gives the same
 run. `replay_command` returns the command that runs a plan again.

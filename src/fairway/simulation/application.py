@@ -1,8 +1,8 @@
 """The application of a participant: a small program on a `ReliableChannel`, as users write them.
 
-It keeps a durable list of the messages that it wants to send (`Wish`). Each life opens the channel with the store of
-the life before, sends again what was not accepted under the same request id, and awaits the receipts of all sends
-without a result. It ends when it is killed, or when the channel fails.
+It keeps a durable list of the messages to send (`Wish`). Each life opens the channel with the store of the life
+before, repeats the sends that were not accepted under the same request id, and awaits the receipts of all sends without
+a result. It ends when it is killed, or when the channel fails.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Application:
         slow_ms: int,
         dice: Random,
     ) -> None:
-        """``slow_ms`` is the mean time that it takes over a message."""
+        """``slow_ms`` is the mean processing time of a message."""
         self.name = name
         self.channel: ReliableChannel | None = None
         """The channel, once it has started."""
@@ -72,7 +72,7 @@ class Application:
         self._dice = dice
 
     async def run(self) -> None:
-        """Live until the channel fails; raises what it fails with."""
+        """Run until the channel fails; raise its error."""
         given = self._arguments
         has_loop = self._dice.random() < 0.5
         channel = await create_reliable_channel(
@@ -101,7 +101,7 @@ class Application:
         channel.status  # noqa: B018 - raises why the channel does not run
 
     async def follow(self, request_id: str) -> None:
-        """Send a message that is wished for, unless that was accepted, and await its result."""
+        """Send a message unless it was accepted, and await its result."""
         wish, channel = self._wishes.get(request_id), self.channel
         if channel is None or wish is None:
             return

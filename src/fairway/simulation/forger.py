@@ -1,7 +1,7 @@
 """`Forger`: a hostile participant. Sender ids are not authenticated, so a member can send whatever it likes.
 
-In an encrypted channel it has no key: it repeats and damages what it hears. Otherwise it also cites messages that do
-not exist, claims to have everything, asks for everything, begins long messages and uses the names of others.
+In an encrypted channel it has no key: it repeats and damages messages. Otherwise it also cites messages that do not
+exist, claims to have all messages, requests repairs, begins long messages and uses the names of others.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Forger:
 
     async def forge(self, number: int) -> None:
         """Send a forgery; the number draws which."""
-        dice = Random(number)  # noqa: S311 - reproducible, and guards nothing
+        dice = Random(number)  # noqa: S311 - reproducible, not secret
         if not self._heard:
             return
         topic, message = self._heard[-1].pubsub_topic, dice.choice(self._heard).message
@@ -77,7 +77,7 @@ class Forger:
             await self._node.send(RoutedMessage.of(topic, forged))
 
     def _damaged(self, dice: Random, payload: bytes) -> bytes:
-        """Return a payload with one bit changed if nobody can read that, else random bytes."""
+        """Return a payload with one bit changed, or random bytes from a member."""
         if self._is_member or not payload:
             return dice.randbytes(dice.randint(0, 2_000))
         damaged = bytearray(payload)
@@ -112,7 +112,7 @@ class Forger:
 
 
 def _first_segment(dice: Random) -> Segment:
-    """Return the first of four segments, whose others never come."""
+    """Return the first of four segments; the others are never sent."""
     return Segment(
         payload_hash=dice.randbytes(32),
         index=0,

@@ -1,7 +1,7 @@
-"""`History`: what happened in a world, as its applications, its stores and its network saw it.
+"""`History`: the events of a world at its applications, its stores and its network.
 
-What can be judged at once is judged here: a second delivery, a false acknowledgement, a message that left before it was
-durable, a rate limit that was exceeded. `fairway.simulation.invariants` judges the rest at the end.
+Some violations are noted at once: a second delivery, a false acknowledgement, a message sent before it was durable, an
+exceeded rate limit. `fairway.simulation.invariants` checks the other invariants at the end.
 
 Sends are numbered. A set of sends is an integer with a bit for each number, because there are many of these sets.
 """
@@ -37,14 +37,14 @@ from fairway.wire.waku_message import WakuMessage
 
 
 class Invariant(Enum):
-    """What holds in every world."""
+    """The invariants of every world."""
 
-    DELIVERED = "each message reaches everybody who stays"
-    ONCE = "each message is handed over once, and only what somebody sent"
-    ORDER = "messages are handed over in causal order"
+    DELIVERED = "each message reaches every participant that stays"
+    ONCE = "each sent message is delivered once, and no other"
+    ORDER = "messages are delivered in causal order"
     ENDED = "each send ends once"
     ACKNOWLEDGED = "no acknowledgement is false"
-    DURABLE = "what leaves is durable"
+    DURABLE = "a message is durable before it is sent"
     RATE = "the rate limit holds"
     RESTART = "a restart equals the stored rows"
     BOUNDED = "buffers are bounded"
@@ -64,7 +64,7 @@ class Violation:
 
 
 class Traffic(Enum):
-    """Why something was transmitted, as far as the wire shows it."""
+    """The kind of a transmission, as far as the wire shows it."""
 
     CONTENT = "content"
     RETRY = "retry"
@@ -86,36 +86,36 @@ class SendRecord:
     size_bytes: int
     at_ms: int
     present: frozenset[str]
-    """The other participants at that time, offline or not."""
+    """The other participants at that time, also those offline."""
     by: frozenset[str]
-    """Participants whose acknowledgement it asks for; none: any participant's."""
+    """Participants that must acknowledge it; none: any participant."""
     has_deadline: bool
-    """Whether it is of no use after a while."""
+    """Whether the send has a deadline."""
     knew: int
-    """The sends that its sender had received, or made, before."""
+    """The sends that its sender had received or made before, as bits."""
     is_accepted: bool = False
     is_sent: bool = False
-    """Whether its sender learned that the network took all of it."""
+    """Whether its sender knows that the network accepted all of it."""
     has_failed: bool = False
-    """Whether a store confirmed that it failed. A crash may come before its application learns of that."""
+    """Whether a store confirmed the failure, perhaps before the application was notified."""
     sds_ids: dict[str, bool] = field(default_factory=dict)
-    """SDS message ids of its segments in the order in which they left, and whether each has parity."""
+    """SDS message ids of its segments in the order of transmission, and whether each is parity."""
     received_ms: dict[str, int] = field(default_factory=dict)
-    """When each participant's application was first handed it."""
+    """Time of the first delivery to each participant."""
     data_count: int = 1
     """Number of its data segments."""
     acknowledged_ms: int | None = None
-    """When its sender first learned that somebody has a part of it."""
+    """Time of the first acknowledgement."""
     ends: list[MessageDelivered | DeliveryError] = field(default_factory=list)
     results: list[tuple[str, ...] | None] = field(default_factory=list)
-    """What its receipt said in the end: the recipients, or None for a failure."""
+    """Results of its receipt: the recipients, or None for a failure."""
 
     def __str__(self) -> str:
         return f"send {self.number} of {self.sender} ({self.size_bytes} bytes, at {self.at_ms / 1_000:.1f} s)"
 
 
 class History:
-    """Everything that happened."""
+    """The events of a world."""
 
     def __init__(self, options: ReliableChannelOptions, now_ms: Callable[[], int], decrypt: Encryption | None) -> None:
         """``now_ms`` returns milliseconds since the world began."""
@@ -123,13 +123,13 @@ class History:
         self.sends: list[SendRecord] = []
         self.violations: list[Violation] = []
         self.order: defaultdict[str, list[int]] = defaultdict(list)
-        """The sends that each participant was handed, each once, in that order."""
+        """The sends delivered to each participant, each once, in order."""
         self.joined: dict[str, None] = {}
-        """Everybody who ever took part."""
+        """All participants so far."""
         self.left: set[str] = set()
-        """Those who left for good."""
+        """Participants that left for good."""
         self.losses: list[tuple[int, str, IrretrievableMessage]] = []
-        """What participants gave up: time, participant, event."""
+        """Announced losses: time, participant, event."""
         self.ephemeral: set[str] = set()
         """SDS ids of ephemeral messages."""
         self.forged: set[str] = set()
@@ -137,7 +137,7 @@ class History:
         self.send_of: dict[str, SendRecord] = {}
         """The send of each SDS id of content."""
         self.bytes: Counter[Traffic] = Counter()
-        """Encoded bytes that the network took, each once however many receive them."""
+        """Encoded bytes accepted by the network, each counted once for all receivers."""
         self.transmissions: Counter[tuple[str, Traffic]] = Counter()
         """The same as messages, by participant."""
         self.lives: Counter[str] = Counter()
@@ -146,7 +146,7 @@ class History:
         self._options: Final = options
         self._decrypt = decrypt
         self._known: Counter[str] = Counter()
-        """The sends that each participant received or made."""
+        """The sends that each participant received or made, as bits."""
         self._by_request: dict[str, SendRecord] = {}
         self._by_payload: defaultdict[tuple[str, bytes], list[SendRecord]] = defaultdict(list)
         """Sends by sender and Keccak-256 of the payload."""
@@ -157,15 +157,15 @@ class History:
         self._has: set[tuple[str, int]] = set()
         """Participant and send, once the message is durable in the inbox of the participant."""
         self._carried: dict[bytes, str] = {}
-        """Message hash -> SDS id, of all that participants handed to their nodes."""
+        """Message hash -> SDS id of the messages that participants passed to their nodes."""
         self._heard: set[tuple[str, str]] = set()
-        """Participant and SDS id, once the network or the store brought that to the participant."""
+        """Participant and SDS id of each received message."""
         self._finished: set[tuple[str, int]] = set()
-        """Participant and send, once it is durable that the application has finished the message."""
+        """Participant and send of each message that is durably finished."""
         self._handed: dict[tuple[str, object], int] = {}
-        """Participant and message -> the life in which it was handed over last."""
+        """Participant and message -> the life of its last delivery."""
         self._used: Counter[tuple[str, int]] = Counter()
-        """Messages that each participant handed to its node in each epoch."""
+        """Messages that each participant passed to its node in each epoch."""
         self._trace = hashlib.sha256()
 
     # What applications do and see.
@@ -204,8 +204,8 @@ class History:
         self.note("answer", name, request_id)
 
     def forgotten(self, name: str, request_id: str) -> None:
-        """Note that a channel does not know a send that it had accepted."""
-        self.violate(Invariant.RESTART, f"{name} does not know {self._by_request[request_id]} any more")
+        """Note that a channel has lost a send that it had accepted."""
+        self.violate(Invariant.RESTART, f"{name} has lost {self._by_request[request_id]}")
 
     def told(self, name: str, event: Event) -> None:
         """Note an event."""
@@ -229,12 +229,12 @@ class History:
             send.ends.append(event)
 
     def received(self, name: str, message: MessageReceived) -> None:
-        """Note a message that an application was handed."""
+        """Note a delivery to an application."""
         self.note("receive", name, message.message_id)
         if not self.forged.isdisjoint(message.sds_ids):
             return
         if not message.ephemeral and not self.ephemeral.isdisjoint(message.sds_ids):
-            # Profile.LOGOS logs ephemeral messages, and a repair brings one without its mark.
+            # Profile.LOGOS logs ephemeral messages, and a repair carries one without its mark.
             return
         if message.ephemeral:
             if self._handed.get((name, message.sds_ids)) == self.lives[name]:
@@ -249,16 +249,14 @@ class History:
             return
         self._check_once(name, send, message)
         if not message.dependencies_met and not any(loser == name for _, loser, _ in self.losses):
-            self.violate(
-                Invariant.ORDER, f"{name} got {send} without all that it depends on, and no loss was announced"
-            )
+            self.violate(Invariant.ORDER, f"{name} got {send} before its dependencies, and no loss was announced")
         if name not in send.received_ms:
             send.received_ms[name] = self.now_ms()
             self.order[name].append(send.number)
             self._known[name] |= 1 << send.number
 
     def _check_once(self, name: str, send: SendRecord, message: MessageReceived) -> None:
-        """Check that a message comes again only in a later life, unless that it was finished is durable."""
+        """Check that a second delivery is in a later life, and that the message was not durably finished."""
         life = self._handed.get((name, send.number))
         if life == self.lives[name]:
             self.violate(Invariant.ONCE, f"{name} got {send} twice in one life")
@@ -270,7 +268,9 @@ class History:
         for name in names:
             heard = sum((name, sds_id) in self._heard for sds_id in send.sds_ids)
             if name in self.joined and heard < send.data_count and (name, send.number) not in self._has:
-                self.violate(Invariant.ACKNOWLEDGED, f"{send.sender} was told that {name} has {send}, which is not so")
+                self.violate(
+                    Invariant.ACKNOWLEDGED, f"{send.sender} was notified that {name} has {send}, which is false"
+                )
 
     # What stores hold.
 
@@ -291,13 +291,13 @@ class History:
                 self._finished.add((name, self._inbox[name, number]))
 
     def store_differs(self, text: str) -> None:
-        """Note that a store gave back something else than it was given."""
+        """Note that a restored state differs from the writes."""
         self.violate(Invariant.RESTART, text)
 
     # What is on the wire.
 
     def handed_to_node(self, name: str, message: RoutedMessage) -> None:
-        """Note what a participant hands to its node, whether the network takes it or not."""
+        """Note a message that a participant passes to its node."""
         sds = self.read(message.message)
         if name not in self.joined or sds is None:
             return
@@ -318,7 +318,7 @@ class History:
         segment = segments.decode(content, 65_536) if segments.is_segment(content) else None
         payload_hash = keccak256(content) if segment is None else segment.payload_hash
         sends = self._by_payload.get((name, payload_hash), [])
-        # Of equal payloads, which have one segment, the sends leave in their order.
+        # Equal payloads have one segment each, and are sent in the order of the sends.
         send = next((send for send in sends if not send.sds_ids), sends[-1] if sends else None)
         if send is None:
             return
@@ -330,14 +330,14 @@ class History:
             self.violate(Invariant.DURABLE, f"{send} left before it was durable")
 
     def published(self, name: str, message: RoutedMessage) -> None:
-        """Note what the network took from a participant."""
+        """Note a message that the network accepted from a participant."""
         purpose = self._purpose(name, message)
         self.note(purpose.value, name, message.message_hash.hex())
         self.bytes[purpose] += len(message.encoded)
         self.transmissions[name, purpose] += 1
 
     def heard(self, name: str, message: RoutedMessage) -> None:
-        """Note what the network, or a store, brings to a participant."""
+        """Note a message that the network or a store delivers to a participant."""
         if (sds_id := self._carried.get(message.message_hash)) is not None:
             self._heard.add((name, sds_id))
 
@@ -372,7 +372,7 @@ class History:
         self._trace.update(f"{self.now_ms()} {what} {name} {detail}\n".encode())
 
     def trace_hash(self) -> str:
-        """Return a hash of everything that happened, in its order."""
+        """Return a hash of all events in order."""
         return self._trace.hexdigest()
 
     def violate(self, invariant: Invariant, text: str) -> None:
@@ -382,14 +382,14 @@ class History:
     # What is owed.
 
     def lost_send(self, event: IrretrievableMessage) -> SendRecord | None:
-        """Return the send that a participant gave up; None for what nobody sent."""
+        """Return the send that a participant announced as lost; None for a forged one."""
         return next((self.send_of[i] for i in (event.message_id, *event.sds_ids) if i in self.send_of), None)
 
     def owed_to(self, send: SendRecord) -> frozenset[str]:
         """Return the participants that must receive a message.
 
-        They were there when it was sent, and have not left. If its sender left, or was never told that it is accepted,
-        or if it had a deadline, it may have reached nobody; then it is owed to nobody.
+        These are the participants at the time of the send that have not left. A message may reach no participant if its
+        sender left, if its acceptance is unknown, or if it had a deadline; then no participant must receive it.
         """
         stayed = send.present - self.left
         is_sure = send.is_accepted and send.sender not in self.left and not send.has_deadline

@@ -1,4 +1,4 @@
-"""What is judged at the end of a world and in running channels; `fairway.simulation.history.Invariant` lists it."""
+"""The checks at the end of a world and of running channels; `fairway.simulation.history.Invariant` lists them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.simulation.history import History, Invariant
 
 
 def judge(history: History) -> None:
-    """Add the violations that show at the end to a history."""
+    """Add the violations at the end of a world to its history."""
     owed = {send.number: history.owed_to(send) for send in history.sends}
     for text in _undelivered(history, owed):
         history.violate(Invariant.DELIVERED, text)
@@ -27,11 +27,11 @@ def judge(history: History) -> None:
 def _undelivered(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]:
     for send in history.sends:
         for name in sorted(owed[send.number] - send.received_ms.keys()):
-            yield f"{name} never got {send}"
+            yield f"{name} never received {send}"
 
 
 def _lost(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]:
-    """No participant gives up what it gets, or what it is owed."""
+    """No participant announces the loss of a message that it must receive."""
     for at_ms, name, event in history.losses:
         send = history.lost_send(event)
         if send is not None and name in owed[send.number]:
@@ -39,11 +39,10 @@ def _lost(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]
 
 
 def _out_of_order(history: History, owed: Mapping[int, frozenset[str]]) -> Iterator[str]:
-    """Whatever a sender had received or sent before a message is handed over before that message.
+    """All messages that a sender had received or sent before a message are delivered before it.
 
-    Nobody can tell what a lost message cites. So what its sender knew need not come before what descends from it.
-    If a deadline passed before a node said that it took a message, the sender cites that nowhere: if it never left, all
-    would wait for it. If it left all the same, it may come later.
+    The ancestors of a lost message are unknown, so they need not precede its descendants. A sender does not cite a
+    message whose deadline passed before a node accepted it; such a message may be delivered later.
     """
     cited = [send for send in history.sends if send.is_sent or not send.has_deadline]
     for name, order in history.order.items():
@@ -99,7 +98,7 @@ def exceeded(statistics: ChannelStatistics, options: ReliableChannelOptions) -> 
 
 
 def unequal(logs: Mapping[str, Sequence[object]]) -> Iterator[str]:
-    """Yield the pairs of participants whose logs have common messages in different order, or lack some."""
+    """Yield a text for each pair of participants whose logs differ."""
     for (one, first), (other, second) in pairwise(logs.items()):
         if list(first) != list(second):
             at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), -1)
@@ -107,7 +106,7 @@ def unequal(logs: Mapping[str, Sequence[object]]) -> Iterator[str]:
 
 
 def sizes(statistics: ChannelStatistics) -> dict[str, int]:
-    """Return what a restart must not change. What a store brings after it may acknowledge an own message."""
+    """Return the figures that a restart must not change."""
     protocol = statistics.protocol
     names = ("history", "retained", "parked", "missing", "open_requests")
     return {name: getattr(protocol, name) for name in names} | {"unfinished": statistics.unfinished}

@@ -1,4 +1,4 @@
-"""`Plan`: everything that determines a world. Equal plans give equal runs, event for event.
+"""`Plan`: all that determines a world. Equal plans give equal runs, event for event.
 
 `Plan.drawn` draws a plan from a seed. Each kind of trouble is in some worlds and not in others (Groce et al., "Swarm
 Testing", ISSTA 2012): if every world had all of them, one would hide another.
@@ -31,7 +31,7 @@ _LOST_TIMEOUT_MS: Final = 20 * MINUTE_MS
 
 
 class Trouble(Enum):
-    """Something that makes it harder to keep the promises. Loss is not among them, because it is a number."""
+    """A kind of fault or limit in a world; loss has a field of its own."""
 
     CRASH = "crash"
     """A program is killed, and starts again from its store."""
@@ -44,7 +44,7 @@ class Trouble(Enum):
     PARTITION = "partition"
     """The network is split in two for some minutes."""
     JOIN = "join"
-    """A participant without a past joins."""
+    """A new participant joins."""
     LEAVE = "leave"
     """A participant leaves for good."""
     DUPLICATE = "duplicate"
@@ -78,11 +78,11 @@ class Plan:
     """One world."""
 
     seed: int = 1
-    """Draws all that happens."""
+    """Draws all events."""
     participants: int = 8
     """Participants at the start."""
     duration_ms: int = 30 * MINUTE_MS
-    """Virtual time in which they send, and in which the troubles happen."""
+    """Virtual time with sends and troubles."""
     loss: float = 0.3
     """Share of deliveries and of store answers that are lost."""
     profile: Profile = Profile.WAKU
@@ -113,7 +113,7 @@ class Plan:
     @classmethod
     def drawn(cls, seed: int, **given: Any) -> Self:
         """Draw a plan from a seed, except for the fields that are given."""
-        dice = Random(f"plan/{seed}")  # noqa: S311 - reproducible, and guards nothing
+        dice = Random(f"plan/{seed}")  # noqa: S311 - reproducible, not secret
         share = dice.choice(_SHARE_OF_TROUBLES)
         participants = dice.randint(20, 50) if dice.random() < _MANY else dice.randint(2, 12)
         per_hour = float(dice.choice((3, 10, 30, 100)))
@@ -132,8 +132,8 @@ class Plan:
             troubles -= {Trouble.RATE_LIMIT}
         drawn["troubles"] = troubles
         troubles = given.get("troubles", troubles)
-        # A limit leaves too few transmissions to repair everything without a store. Who joins with small buffers goes
-        # back to the first message, which without a store nobody has once a thousand newer ones came.
+        # A rate limit leaves too few transmissions for all repairs without a store. A new participant with small
+        # buffers needs the first message, which participants drop after a thousand newer ones.
         if Trouble.RATE_LIMIT in troubles or {Trouble.JOIN, Trouble.SMALL_BUFFERS} <= troubles:
             drawn["store"] = True
         return cls(seed=seed, **{**drawn, **given})
@@ -185,7 +185,7 @@ class Plan:
         return replace(options, segmentation=segmentation, sds=sds, rate_limit=limit)
 
     def _messages_per_epoch(self, options: ReliableChannelOptions) -> int:
-        """Return a limit that delays messages, and lets all of them through in the end."""
+        """Return a limit that delays messages, but admits all of them in the end."""
         return int(10 + 1.5 * self.messages_per_hour * options.rate_limit.epoch_ms / HOUR_MS)
 
 

@@ -1,7 +1,7 @@
-"""The random workload: `write_script` draws everything that participants do and suffer in a world, before it begins.
+"""The random workload: `write_script` draws all actions and faults of a world before it begins.
 
-Half of the momentary faults come within half a minute after a send, when something is under way; drawn evenly over the
-time, most of them would hit a channel at rest.
+Half of the momentary faults strike within half a minute after a send, while messages are in flight. Faults drawn evenly
+over the time would mostly strike a channel at rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONG: Final = 0.1
 """Share of messages of several segments."""
 _EPHEMERAL: Final = 0.1
 _REPEATED: Final = 0.1
-"""Share of messages with a payload that others sent, too."""
+"""Share of messages with a payload that is sent repeatedly."""
 _TO_ALL: Final = 0.5
 """Share of sends that ask for the acknowledgement of every participant."""
 _DEADLINE: Final = 0.05
@@ -32,7 +32,7 @@ _OFTEN: Final = {
     Trouble.ABSENCE: 3.0,
     Trouble.CLOCK_JUMP: 2.0,
 }
-"""How often each trouble meets a participant in an hour."""
+"""Rate of each trouble for each participant and hour."""
 _FORGERIES_PER_HOUR: Final = 60.0
 _SOON_S: Final = (-2.0, 1.5)
 """Exponents to 10 of the time in seconds from a send to a fault."""
@@ -42,7 +42,7 @@ OK: Final = b"ok"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something that happens at a time, in milliseconds since the world began, to a participant."""
+    """An action or a fault of a participant, at a time in milliseconds since the world began."""
 
     at_ms: int
     name: str
@@ -62,9 +62,9 @@ class SendMessage(Action):
 
     payload: bytes
     to_all: bool
-    """Whether it asks for the acknowledgement of every participant, or of any."""
+    """Whether all participants must acknowledge it, or any one."""
     deadline_s: float | None = None
-    """Seconds after which it is of no use; None for never."""
+    """Deadline in seconds; None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def first_names(plan: Plan) -> list[str]:
 
 def write_script(plan: Plan) -> list[Action]:
     """Draw the actions of a world, in the order of their times."""
-    dice = Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+    dice = Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, not secret
     actions: list[Action] = []
     stays = dict.fromkeys(first_names(plan), (0, plan.duration_ms))
     if Trouble.LEAVE in plan.troubles:
@@ -166,7 +166,7 @@ def _talk(plan: Plan, dice: Random, name: str, first: int, last: int) -> Iterato
             payload += dice.randbytes(dice.randint(2_000, 6_000))
         elif kind < _EPHEMERAL + _LONG + _REPEATED:
             payload = OK
-        # Of equal payloads none may expire, because the wire does not show which one that was.
+        # Equal payloads have no deadline, because the wire does not show which one expired.
         deadline_s = dice.uniform(*_DEADLINE_S) if payload != OK and dice.random() < _DEADLINE else None
         to_all = dice.random() < _TO_ALL
         yield SendMessage(at_ms=at_ms, name=name, payload=payload, to_all=to_all, deadline_s=deadline_s)

@@ -1,11 +1,11 @@
-"""`World`: participants of one channel under virtual time, and a network that loses, delays and doubles what they send.
+"""`World`: participants of one channel under virtual time, on a network that loses, delays and duplicates messages.
 
-What runs is what ships: each participant is an `Application` on a `ReliableChannel`, on a machine of its own, with a
-store that survives its crashes, over a node of a `LocalNetwork`. A world
+Each participant is an `Application` on a `ReliableChannel`, on a machine of its own, with a store that survives its
+crashes, over a node of a `LocalNetwork`. A world
 
 1. plays its script (`fairway.simulation.workload`),
 2. brings all participants back and waits, with the same network faults, until every message is delivered,
-3. ends the faults of the network, and has some participants send a last word to all,
+3. ends the faults of the network, and lets some participants send a last message to all,
 4. kills and starts all programs again, and
 5. watches the channel at rest.
 """
@@ -80,7 +80,7 @@ _COLLECTED_AFTER: Final = 50_000
 """Objects until Python collects garbage; its default of 700 costs 7 % of the time of a world."""
 
 Progress = Callable[[int], object]
-"""Called now and then with the virtual time that has passed, in milliseconds."""
+"""Called repeatedly with the virtual time so far, in milliseconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Participant:
 
 
 class _WatchedNetwork(LocalNetwork):
-    """A network that shows what its store brings to nodes."""
+    """A network that reports the answers of its store."""
 
     answered: Callable[[str, RoutedMessage], None]
 
@@ -137,15 +137,15 @@ class World:
         self.channel_id = channel_id
         self.participants: dict[str, Participant] = {}
         self.departed: dict[str, Participant] = {}
-        """Those who left for good."""
+        """Participants that left for good."""
         self.stored: tuple[RoutedMessage, ...] = ()
-        """What the store of the network holds at the end."""
+        """Messages in the store of the network at the end."""
         is_encrypted = Trouble.ENCRYPTION in plan.troubles
         # Machines draw nonces from their own randomness, which is that of the seed.
         random_bytes = lambda count: environment().random_bytes(count)  # noqa: E731
         self._encryption = AesGcm(bytes(range(32)), random_bytes=random_bytes) if is_encrypted else None
         self.history = History(self.options, self._now_ms, self._encryption)
-        self._dice = Random(f"world/{plan.seed}")  # noqa: S311 - reproducible, and guards nothing
+        self._dice = Random(f"world/{plan.seed}")  # noqa: S311 - reproducible, not secret
         self._disk = SimulatedDisk(plan.seed) if plan.on_disk else None
         self._forger: Forger | None = None
         self._loop: VirtualLoop | None = None
@@ -158,7 +158,7 @@ class World:
         with _quiet_log(), _seldom_collected():
             try:
                 return run(self._live(progress), seed=self.plan.seed)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a world does is its outcome
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - an error is the outcome of the world
                 self.history.violate(Invariant.RUNS, f"the world ended with {error!r}")
                 return Report.of(self.plan, self.history).judged(self.history)
             finally:
@@ -298,7 +298,7 @@ class World:
             name=name,
             machine=machine,
             slow_ms=_SLOW_MS if is_slow else 0,
-            dice=Random(f"{self.plan.seed}/{name}"),  # noqa: S311 - reproducible, and guards nothing
+            dice=Random(f"{self.plan.seed}/{name}"),  # noqa: S311 - reproducible, not secret
             node=self.network.node(name),
             process=Process(name, machine),
         )
@@ -347,7 +347,7 @@ class World:
             self._start(participant)
 
     def _kill(self, participant: Participant) -> None:
-        """End a program at once: first nothing of it reaches the outside any more, then nothing of it runs."""
+        """End a program at once: first its outputs, then its tasks."""
         participant.is_running = False
         participant.process.is_alive = False
         if self._disk is None:
@@ -381,7 +381,7 @@ class World:
         return not self._unrest()
 
     def _unrest(self) -> str:
-        """Return what is not at rest; empty if all is."""
+        """Return what is not at rest; an empty text if all is."""
         for send in self.history.sends:
             if lacking := self.history.owed_to(send) - send.received_ms.keys():
                 return f"{', '.join(sorted(lacking))} lacks {send}"
@@ -410,7 +410,7 @@ class World:
         words = [send for send in self.history.sends if send.request_id in sent]
 
         def are_delivered() -> bool:
-            # What a forger invented may delay them until it is given up, so that they are delivered late.
+            # An invented dependency may delay them until it is given up, so that they are delivered late.
             return all(any(isinstance(end, MessageDelivered) for end in send.ends) for send in words)
 
         await self._wait(lambda: are_delivered() and self._is_at_rest(), _LAST_WORDS_MS)
@@ -463,7 +463,7 @@ class World:
     def _allowed_at_rest(self, name: str, purpose: Traffic) -> int:
         if purpose is Traffic.SYNC:
             return _REST_MS // self.options.sync_min_interval_ms
-        # What failed is sent again at a falling rate.
+        # A failed send is sent again at a falling rate.
         failed = any(
             send.sender == name and send.ends and isinstance(send.ends[-1], DeliveryError)
             for send in self.history.sends
@@ -473,10 +473,10 @@ class World:
     def _queried(self, name: str, _query: StoreQuery, _cursor: bytes | None) -> None:
         times = self._queries[name, self.history.lives[name]]
         times.append(self._now_ms())
-        # A query reaches the store some time after it was counted.
+        # A query reaches the store after a delay.
         while times[0] <= times[-1] - MINUTE_MS + self.plan.faults().max_delay_ms:
             times.popleft()
-        # A minute of a clock that jumps is as long as it likes.
+        # A minute of a jumping clock has no fixed length.
         is_counted = Trouble.CLOCK_JUMP not in self.plan.troubles
         if is_counted and len(times) > self.options.advanced.max_store_queries_per_minute:
             self.history.violate(Invariant.BOUNDED, f"{name} asked the store {len(times)} times in a minute")
@@ -493,7 +493,7 @@ class World:
         return 0 if self._loop is None else self._loop.time_ns() // NS_PER_MS
 
     def _later(self, after_ms: int, call: Callable[..., object], *arguments: object) -> None:
-        """Call something after a while, whatever program ends until then."""
+        """Call a function after a delay, even if programs end until then."""
         self._running_loop.call_later(after_ms / 1_000, call, *arguments, context=self._context)
 
     def _spawn(self, work: object) -> None:
@@ -507,7 +507,7 @@ def simulate(plan: Plan) -> Report:
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Silence the log of channels: the report has what matters."""
+    """Silence the log of channels."""
     log = logging.getLogger("fairway")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -519,7 +519,7 @@ def _quiet_log() -> Iterator[None]:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Collect garbage seldom: a world makes few cycles, and keeps nearly everything to its end."""
+    """Collect garbage seldom, because a world creates few cycles."""
     before = gc.get_threshold()
     gc.set_threshold(_COLLECTED_AFTER, *before[1:])
     try:

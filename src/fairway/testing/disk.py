@@ -7,8 +7,8 @@
         disk.on_crash = lambda name: processes[name].kill()
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
-A store of this disk is a `SqliteStore` with three differences. It commits as long after a write as the disk takes, by a
-timer. A second timer answers all writes of a transaction at once. Faults can strike the statements that sync: the end
+A store of this disk is a `SqliteStore` with three differences. A timer delays each commit by the latency of the disk. A
+second timer delays the answers of a transaction, which come together. Faults strike the statements that sync: the end
 of each transaction, and the checkpoint.
 
 Synced bytes are on the disk. After a crash during a commit, all or nothing of it is there: SQLite recovers a
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made in it is a private one
 _OWN: Final = "fairway-simulated-"
-"""How the names of temporary folders begin."""
+"""Beginning of the names of temporary folders."""
 _LOCK: Final = ".lock"
-"""What `StoreLock` adds to a name."""
+"""Suffix of the file of a `StoreLock`."""
 _FULL: Final = 2
-"""PRAGMA synchronous, with which a commit is on the disk when it ends."""
+"""Value of PRAGMA synchronous with which each commit is synced."""
 _KEPT: Final = ("", "-wal", "-journal")
 """Suffixes of the files that survive a crash. SQLite creates the shared memory of a log again."""
 
@@ -85,7 +85,7 @@ _IN_FLIGHT: Final = (DiskFault.CRASH_BEFORE, DiskFault.CRASH_AFTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFaults:
-    """The share of syncs that each fault strikes, 0 to 1, and the duration of a commit."""
+    """The share of syncs with each fault, 0 to 1, and the duration of a commit."""
 
     crash_before: float = 0.0
     crash_after: float = 0.0
@@ -110,7 +110,7 @@ class DiskFaults:
                 raise ConfigurationError(f"{name} must be (shortest, longest), not {(shortest, longest)}")
 
     def draw(self, rng: random.Random) -> DiskFault | None:
-        """Draw what happens at a sync."""
+        """Draw the fault of a sync; None for none."""
         number = rng.random()
         for fault in DiskFault:
             number -= getattr(self, fault.value)
@@ -136,7 +136,7 @@ class SimulatedDisk:
         The store is dead by then; `store` returns one for the next run of the program.
         """
         self.happened: Counter[DiskFault] = Counter()
-        """How often each fault struck."""
+        """Number of faults by kind."""
         self._seed = seed
         self._own: weakref.finalize[..., SimulatedDisk] | None = None
         if folder is None:
@@ -221,7 +221,7 @@ class _Machine:
         self.disk = disk
         self.name = name
         self.path = path
-        self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, and guards nothing
+        self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, not secret
         self.strikes: deque[DiskFault | None] = deque()
         self.stores: list[_SimulatedStore] = []
         self.forced: Image | None = None
@@ -231,7 +231,7 @@ class _Machine:
         """Execute a statement that syncs, or fail with a fault."""
         fault = self.strikes.popleft() if self.strikes else self.disk.faults.draw(self.rng)
         if statement == COMMIT and carry_out("PRAGMA synchronous").fetchone()[0] < _FULL:
-            # The system writes unsynced bytes at any time: here together with the next sync.
+            # Unsynced bytes are written with the next sync.
             self.forced = self.forced or self.image()
             return carry_out(statement)
         if fault is None:
@@ -295,7 +295,7 @@ class _Connection(GuardedConnection):
 
 
 class _SlowDriver(LoopDriver):
-    """Commits a queue as long after its first write as the disk takes."""
+    """Commits a queue after the latency of the disk."""
 
     def __init__(self, store: _SimulatedStore, machine: _Machine) -> None:
         super().__init__(self._after_a_while)
@@ -323,9 +323,9 @@ class _SimulatedStore(SqliteStore):
         self._is_dead = False
         self._committing: _SlowDriver | None = None
         self._answers: list[Callable[[], None]] = []
-        """The answers of one transaction, which are given together."""
+        """The answers of one transaction, which come together."""
         self._answers_at_s = 0.0
-        """When they are given, in seconds of the loop."""
+        """Time of these answers, in seconds of the loop."""
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
@@ -406,14 +406,14 @@ class _SimulatedStore(SqliteStore):
         if not self._answers:
             now_s = asyncio.get_running_loop().time()
             shortest, longest = self._machine.disk.faults.answer_ms
-            # A span of nothing draws nothing, and so leaves what else is drawn as it is without.
+            # Without a delay nothing is drawn, so that later draws do not change.
             delay_ms = self._machine.rng.uniform(shortest, longest) if longest else 0.0
             self._answers_at_s = max(self._answers_at_s, now_s + delay_ms / 1_000)
             self._machine.disk.later(self._answers_at_s - now_s, self._tell)
         self._answers.append(partial(context.run, done, error))
 
     def _tell(self) -> None:
-        """Give the answers that are due: those of the commits since the last ones."""
+        """Give the answers of the commits since the last call."""
         answers, self._answers = self._answers, []
         if not self._is_dead:
             for answer in answers:

@@ -24,13 +24,13 @@ from typing import Any, Final
 LOOPBACK: Final = "127.0.0.1"
 _LOCAL_NAMES: Final = frozenset({"127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "", None})  # noqa: S104 - read, not bound
 _WINDOW_BYTES: Final = 262_144
-"""Bytes of one direction that are under way or unread; further ones wait at the sender."""
+"""Bytes in flight or unread in one direction; further ones wait at the sender."""
 _PACKET_BYTES: Final = 65_536
-"""Most bytes that arrive at once."""
+"""Largest number of bytes that arrive at once."""
 _HIGH_BYTES: Final = 65_536
 _FIRST_PORT: Final = 49_152
 _REPEATED_AFTER_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Pauses between the attempts of TCP to connect; then it gives up."""
+"""Pauses between attempts to connect; then the connection fails."""
 
 
 class _Signal(Enum):
@@ -45,7 +45,7 @@ class SimulatedInternet:
     """The network of a `VirtualLoop`, as ``loop.internet``; machines are known by their addresses."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0) -> None:
-        self.random = random.Random(f"internet/{seed}")  # noqa: S311 - reproducible, and guards nothing
+        self.random = random.Random(f"internet/{seed}")  # noqa: S311 - reproducible, not secret
         """Draws delays and pieces."""
         self.min_delay_ms = 10
         """Shortest delay of a packet between two machines; within a machine there is none."""
@@ -64,10 +64,10 @@ class SimulatedInternet:
     def __repr__(self) -> str:
         return f"<SimulatedInternet of {len(self._listeners)} servers and {len(self._ends) // 2} connections>"
 
-    # What a test does.
+    # For tests.
 
     def part(self, *sides: Collection[str]) -> None:
-        """Split the machines into sides, given by their addresses; all others form one more side, until `heal`."""
+        """Split the machines into sides, by their addresses, until `heal`; all other machines form one more side."""
         self._sides = tuple(map(frozenset, sides))
         self._links_changed()
 
@@ -86,21 +86,21 @@ class SimulatedInternet:
         return ended
 
     def kill(self, address: str) -> None:
-        """End what a killed program had open: its servers, and its connections, of which the others learn."""
+        """End the servers of a killed program and reset its connections."""
         self._close_all(address)
         for end in self._ends_of(address):
             end.vanish()
             self.transmit(end, _Signal.RST)
 
     def power_off(self, address: str) -> None:
-        """End a machine at once: the others notice nothing."""
+        """End a machine without notice to the others."""
         self._close_all(address)
         for end in self._ends_of(address):
             end.vanish()
         self._off.add(address)
 
     def power_on(self, address: str) -> None:
-        """Start a machine again: it knows no connection of before."""
+        """Start a machine again, without its earlier connections."""
         self._off.discard(address)
         self._links_changed()
 
@@ -117,7 +117,7 @@ class SimulatedInternet:
         """Number of open ends of connections; two for each connection, unless one end has closed."""
         return len(self._ends)
 
-    # What asyncio does.
+    # For asyncio.
 
     async def connect(
         self, source: str, host: str | None, port: int, factory: Callable[[], asyncio.BaseProtocol]
@@ -158,10 +158,10 @@ class SimulatedInternet:
         self._listeners[address, port] = server
         return server
 
-    # What connections do.
+    # For connections.
 
     def transmit(self, end: _End, packet: _Packet) -> None:
-        """Bring a packet to the other end."""
+        """Send a packet to the other end."""
         here, there = end.local[0], end.remote[0]
         if isinstance(packet, bytes) and len(packet) > 1 and self.random.random() < self.pieces:
             cut = self.random.randrange(1, len(packet))
@@ -175,7 +175,7 @@ class SimulatedInternet:
 
     def _send(self, end: _End, here: str, there: str, packet: _Packet) -> None:
         end.arrives_s = max(end.arrives_s, self._loop.time() + self._delay_s(here, there))
-        # Timers of the same moment have no order: each lets the packet arrive whose turn it is.
+        # Timers of one moment have no order, so each delivers the next packet in order.
         end.under_way.append(packet)
         self._loop.call_at(end.arrives_s, self._arrive, end, context=self._context)
 
@@ -243,7 +243,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self._is_serving = True
 
     def close(self) -> None:
-        """Accept no more connections; those that are open go on."""
+        """Accept no more connections; open ones continue."""
         if self._is_serving:
             self._is_serving = False
             self._closed()
@@ -271,7 +271,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class _Socket:
-    """What programs ask of the socket of a transport."""
+    """The socket of a transport, as far as programs use it."""
 
     def __init__(self, here: tuple[str, int], there: tuple[str, int] | None) -> None:
         self._here, self._there = here, there
@@ -306,13 +306,13 @@ class _End(asyncio.Transport):
         super().__init__({"sockname": local, "peername": remote, "socket": _Socket(local, remote)})
         self.local, self.remote = local, remote
         self.is_gone = False
-        """Whether this end takes and sends nothing any more."""
+        """Whether this end is closed."""
         self.arrives_s = 0.0
-        """When the last packet to the other end arrives."""
+        """Arrival time of the last packet to the other end."""
         self.under_way: deque[_Packet] = deque()
-        """Bytes that were sent and have not arrived, in order."""
+        """Packets in flight, in order."""
         self.held: deque[_Packet] = deque()
-        """Bytes that wait at a silent link."""
+        """Packets held at a silent link."""
         self._internet, self._loop, self._context = internet, loop, context
         self._protocol: asyncio.BaseProtocol | None = None
         self._queue: deque[bytes] = deque()
@@ -322,7 +322,7 @@ class _End(asyncio.Transport):
         self._closing = self._reading_paused = self._writing_paused = False
         self._high_bytes, self._low_bytes = _HIGH_BYTES, _HIGH_BYTES // 4
 
-    # ---- of the network
+    # For the network.
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """Connect a protocol."""
@@ -345,14 +345,14 @@ class _End(asyncio.Transport):
             self._context.run(self._take, packet)
 
     def lose(self, error: Exception | None) -> None:
-        """End, and tell the protocol."""
+        """Close, and notify the protocol."""
         if not self.is_gone:
             self.vanish()
             if self._protocol is not None:
                 self._loop.call_soon(self._protocol.connection_lost, error, context=self._context)
 
     def vanish(self) -> None:
-        """End without a word to the protocol."""
+        """Close without notice to the protocol."""
         self.is_gone = self._closing = True
         self._queue.clear()
         self._unread.clear()
@@ -399,7 +399,7 @@ class _End(asyncio.Transport):
             self._internet.transmit(self, _Signal.FIN)
             self.lose(None)
 
-    # ---- of a program
+    # For programs.
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Send bytes."""
@@ -414,27 +414,27 @@ class _End(asyncio.Transport):
                 self._protocol.pause_writing()
 
     def close(self) -> None:
-        """End once everything is sent."""
+        """Close when all bytes are sent."""
         if not self._closing:
             self._closing = True
             self._send_on()
 
     def abort(self) -> None:
-        """End at once."""
+        """Reset the connection."""
         if not self.is_gone:
             self._internet.transmit(self, _Signal.RST)
             self.lose(None)
 
     def is_closing(self) -> bool:
-        """Return whether it has ended, or will."""
+        """Return whether it is closed or closing."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Hand nothing to the protocol."""
+        """Deliver no bytes to the protocol."""
         self._reading_paused = True
 
     def resume_reading(self) -> None:
-        """Hand arriving bytes to the protocol again."""
+        """Deliver bytes to the protocol again."""
         self._reading_paused = False
         self._loop.call_soon(self._read_on, context=self._context)
 
@@ -443,16 +443,16 @@ class _End(asyncio.Transport):
         return not (self._reading_paused or self._closing)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set at how many waiting bytes the protocol is paused, and resumed."""
+        """Set the numbers of waiting bytes at which the protocol is paused and resumed."""
         self._high_bytes = _HIGH_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait."""
+        """Return the number of waiting bytes."""
         return self._queued_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return at how many bytes the protocol is resumed, and paused."""
+        """Return the numbers of bytes at which the protocol is resumed and paused."""
         return self._low_bytes, self._high_bytes
 
     def can_write_eof(self) -> bool:

@@ -1,12 +1,12 @@
 """`VirtualLoop`: an event loop under virtual time; `Process` and `Machine`: the programs in it.
 
-The clock stands still while anything is ready to run, then jumps to the next timer: waiting takes no time. The same
-seed gives the same run. There are no threads and no sockets: a function given to an executor runs at once, a
+The clock stands still while a callback is ready, then jumps to the next timer: waiting takes no time. The same seed
+gives the same run. There are no threads and no sockets: an executor runs a function at once, a
 `fairway.storage.sqlite_store.SqliteStore` writes on the loop, and connections are those of a `SimulatedInternet`. A
-thread that calls the loop ends the run (`ForeignThread`), since time would not have waited for it.
+call from another thread ends the run (`ForeignThread`), because virtual time does not wait for threads.
 
-Callbacks run in the order in which they were scheduled, as asyncio promises. asyncio promises no order among tasks that
-are ready together: the seed draws it, so that tests find programs that rely on one.
+Callbacks run in the order in which they were scheduled, as in asyncio. The seed draws the order of tasks that are ready
+together, because asyncio does not define it.
 
 A `Process` is one of several programs in a loop. Killing it, as with kill -9, makes the loop skip all its callbacks.
 """
@@ -33,18 +33,18 @@ Result = TypeVar("Result")
 START_NS: Final = 1_760_000_000_000_000_000
 """Wall-clock time at the start of virtual time, in Unix nanoseconds: 2025-10-09 08:53:20 UTC."""
 _MAX_TURNS: Final = 1_000_000
-"""Turns of the loop without time passing, after which `Deadlock` is raised."""
+"""Turns of the loop at one moment before `Deadlock` is raised."""
 _MAX_CLEAN_UPS: Final = 100
 """Parts of the clean-up code of one task, such as one ``finally`` within another."""
 _SHOWN: Final = 5
 
 
 class Deadlock(RuntimeError):  # noqa: N818 - the term of the field
-    """All tasks wait and no timer is set, or tasks run on without letting time pass."""
+    """All tasks wait and no timer is set, or tasks run without end at one moment."""
 
 
 class ForeignThread(RuntimeError):  # noqa: N818 - as `Deadlock`
-    """Another thread called the loop. Virtual time does not wait for threads, so their calls would be hours late."""
+    """Another thread called the loop, and virtual time does not wait for threads."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -56,12 +56,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int = 0) -> None:
         """Make a loop whose clock shows 0 s. Close it after use."""
         super().__init__()
-        self.random = random.Random(f"loop/{seed}")  # noqa: S311 - reproducible, and guards nothing
+        self.random = random.Random(f"loop/{seed}")  # noqa: S311 - reproducible, not secret
         """Draws the order of tasks, and the random bytes of the programs."""
         self.errors: list[dict[str, Any]] = []
-        """The contexts that `call_exception_handler` got: errors that no code awaited."""
+        """The contexts of `call_exception_handler`: errors that no code awaited."""
         self.internet = SimulatedInternet(self, seed)
-        """What connects its programs."""
+        """The network between its machines."""
         self._now_ns = 0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         """A heap of the times of timers, the order in which they were set, and the timers."""
@@ -125,7 +125,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call a function in the next turn. Another thread gets `ForeignThread`, and so does who runs the loop."""
+        """Call a function in the next turn; raise `ForeignThread` in another thread, and later in the loop."""
         if self._thread_id not in {None, threading.get_ident()}:
             name = threading.current_thread().name
             self._foreign = ForeignThread(
@@ -181,7 +181,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.errors.append(context)
 
     def abandon(self, task: asyncio.Task[Any]) -> None:
-        """End a task without a report. Its clean-up code runs, each part of it up to its first ``await``."""
+        """End a task without a report. Each part of its clean-up code runs up to its first ``await``."""
         self._tasks.pop(task, None)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         _end(task.get_coro())
@@ -206,7 +206,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._turns += 1
         if self._turns > _MAX_TURNS:
             raise Deadlock(
-                f"{_MAX_TURNS:,} turns of the loop without time passing: {self._waiting()} run in a loop; make them "
+                f"{_MAX_TURNS:,} turns of the loop at one moment: {self._waiting()} run without end; make them "
                 "await something that takes time"
             )
         batch = list(self._ready)
@@ -249,7 +249,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
     def _write_to_self(self) -> None:
-        """Do nothing: there is one thread, and it is awake."""
+        """Do nothing: there is only one thread."""
 
 
 def _is_task(handle: asyncio.Handle) -> bool:
@@ -266,13 +266,13 @@ class Machine(Environment):
         self.address = address
         """Its IP address in the loop's `internet`."""
         self.skew_ms = skew_ms
-        """How many milliseconds the wall clock is ahead; can be set at any time."""
+        """Milliseconds by which the wall clock is ahead; can be set at any time."""
         self.loop = loop
         self._start_ns = start_ns
 
     @property
     def only_loop(self) -> VirtualLoop:
-        """The loop: it would not wait for threads."""
+        """The loop, which replaces threads."""
         return self.loop
 
     def time_ns(self) -> int:
@@ -315,7 +315,7 @@ class Process:
     def kill(self) -> None:
         """End the program at once: none of its callbacks runs again. The program itself must not call this.
 
-        The caller first releases what the program holds outside, such as its node and its store.
+        The caller first closes its node and its store.
         """
         self.is_alive = False
         tasks, self._tasks = list(self._tasks), {}

@@ -30,7 +30,7 @@ def run(main: Coroutine[Any, Any, Result], *, seed: int = 0) -> Result:
             result: Result = loop.run_until_complete(main)
             _cancel_others(loop)
         finally:
-            # First, so that no clean-up code of the coroutine hides why it ended.
+            # Closed first, so that no clean-up code of the coroutine hides its error.
             loop.close()
             main.close()
         for context in loop.errors:
@@ -61,5 +61,5 @@ def _cancel_others(loop: VirtualLoop) -> None:
     for task in others:
         task.cancel()
     if others:
-        # Not `asyncio.wait`: while all tasks are cancelled no other task may run, as with `asyncio.run`.
+        # Not `asyncio.wait`, because no other task may run meanwhile, as in `asyncio.run`.
         loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
