@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from fairway.errors import (
     ConfigurationError,
     StoreCorruptError,
-    StoreLockedError,
     StoreVersionError,
     WrongPasswordError,
 )
 from fairway.rln.keyfile import Keyfile, decrypted, encrypted
 from fairway.rln.keystore import Keystore, KeystoreMembership
-from fairway.storage.store_lock import StoreLock
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -41,11 +39,6 @@ def opened() -> bytes | None:
     """What is encrypted in the published keystore; to derive its key takes long, as it should."""
     (credential,) = KNOWN["keystore"]["credentials"].values()
     return decrypted(msgspec.convert(credential, Keyfile), KNOWN["password"])
-
-
-@pytest.fixture
-def keystore(tmp_path) -> Keystore:
-    return Keystore.create(tmp_path / "alice.keystore")
 
 
 @pytest.fixture
@@ -83,10 +76,22 @@ def test_a_secret_is_decrypted_with_its_own_password_only(secret, password, roun
     assert decrypted(msgspec.json.decode(msgspec.json.encode(keyfile), type=Keyfile), password) == secret
 
 
-def test_a_keystore_has_several_memberships_and_finds_each_by_its_hash(keystore, tmp_path, memberships):
-    names = [keystore.add(each, "open", rounds=FEW) for each in memberships]
+def test_a_keystore_is_written_once_with_a_password_and_for_its_owner_alone(tmp_path, memberships):
+    path = tmp_path / "alice.keystore"
+    with pytest.raises(ConfigurationError, match="empty"):
+        Keystore.create(path, memberships, "")
+    Keystore.create(path, memberships, "open", rounds=FEW)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().count("\n") == 1  # other nodes take each line for a keystore
+    with pytest.raises(ConfigurationError, match="exists"):
+        Keystore.create(path, [], "open")
+    assert len(Keystore(path)) == 3
+
+
+def test_a_keystore_has_several_memberships_and_finds_each_by_its_hash(tmp_path, memberships):
+    names = [each.membership_hash for each in memberships]
+    Keystore.create(tmp_path / "alice.keystore", memberships, "open", rounds=FEW)
     again = Keystore(tmp_path / "alice.keystore")
-    assert again.membership_hashes == tuple(names)
     assert again.memberships("open") == dict(zip(names, memberships, strict=True))
     for name, each in zip(names, memberships, strict=True):
         assert again.membership("open", name.lower()) == each
@@ -99,54 +104,12 @@ def test_a_wrong_password_is_an_error_of_its_own(published):
         Keystore(published).membership("sup3rsecure ")
 
 
-def test_a_membership_is_added_once_and_with_a_password(keystore, tmp_path, memberships):
-    name = keystore.add(memberships[0], "open", rounds=FEW)
-    with pytest.raises(ConfigurationError, match=f"has the membership {name} already"):
-        keystore.add(memberships[0], "open", rounds=FEW)
-    with pytest.raises(ConfigurationError, match="empty"):
-        keystore.add(memberships[1], "", rounds=FEW)
-    assert len(Keystore(tmp_path / "alice.keystore")) == 1
-
-
-def test_a_keystore_without_memberships_raises_an_error(keystore):
+def test_a_keystore_without_memberships_raises_an_error(tmp_path):
+    keystore = Keystore.create(tmp_path / "alice.keystore", [], "open")
     with pytest.raises(ConfigurationError, match="has no memberships"):
         keystore.memberships("open")
     with pytest.raises(ConfigurationError, match="has no membership AB; it has none"):
         keystore.membership("open", "AB")
-
-
-def test_only_the_owner_may_read_a_keystore_also_when_it_was_changed(keystore, tmp_path, memberships):
-    path = tmp_path / "alice.keystore"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    keystore.add(memberships[0], "open", rounds=FEW)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_keystore_that_is_there_is_not_replaced_and_one_in_use_not_changed(keystore, tmp_path, memberships):
-    path = tmp_path / "alice.keystore"
-    keystore.add(memberships[0], "open", rounds=FEW)
-    before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="exists"):
-        Keystore.create(path)
-    lock = StoreLock(path)
-    try:
-        with pytest.raises(StoreLockedError):
-            keystore.add(memberships[1], "open", rounds=FEW)
-    finally:
-        lock.release()
-    assert path.read_bytes() == before
-
-
-def test_fields_of_other_programs_stay_when_a_membership_is_added(published, memberships):
-    file = json.loads(published.read_text())
-    name = next(iter(file["credentials"]))
-    file["credentials"][name] |= {"id": "98d193c7", "address": "0x00"}
-    published.write_text(json.dumps(file, indent=2))
-    Keystore(published).add(memberships[1], "open", rounds=FEW)
-    changed = json.loads(published.read_text())
-    assert changed["credentials"].pop(memberships[1].membership_hash)["crypto"]["kdf"] == "pbkdf2"
-    assert changed == file
-    assert published.read_text().count("\n") == 1  # other nodes take each line for a keystore
 
 
 def of_crypto(**changes):
@@ -194,11 +157,11 @@ def test_a_keystore_that_cannot_be_decrypted_raises_an_error_with_the_reason(pub
 
 
 @pytest.mark.parametrize("place", ["ciphertext", "mac"])
-def test_a_changed_ciphertext_or_mac_is_never_decrypted(keystore, tmp_path, memberships, place):
-    name = keystore.add(memberships[0], "open", rounds=FEW)
+def test_a_changed_ciphertext_or_mac_is_never_decrypted(tmp_path, memberships, place):
     path = tmp_path / "alice.keystore"
+    Keystore.create(path, memberships[:1], "open", rounds=FEW)
     file = json.loads(path.read_text())
-    crypto = file["credentials"][name]["crypto"]
+    crypto = file["credentials"][memberships[0].membership_hash]["crypto"]
     crypto[place] = f"{int(crypto[place][:1], 16) ^ 1:x}{crypto[place][1:]}"
     path.write_text(json.dumps(file))
     with pytest.raises(WrongPasswordError):

@@ -38,7 +38,7 @@ PASSWORD = "correct horse"
 def keystore(harbour):
     """A keystore with the identity 2, as ``fairway rln create`` makes it."""
     path = harbour.folder / "node.keystore"
-    Keystore.create(path).add(KeystoreMembership(identity=harbour.identities[2]), PASSWORD)
+    Keystore.create(path, [KeystoreMembership(identity=harbour.identities[2])], PASSWORD)
     MessageIds.create(ids_beside(path), first_epoch=0).close()
     return path
 
@@ -96,7 +96,7 @@ def test_commands_with_a_membership_send_and_others_get_an_error(harbour, keysto
 
     poor = harbour.folder / "poor.keystore"
     identity = Identity.create()
-    Keystore.create(poor).add(KeystoreMembership(identity=identity), PASSWORD)
+    Keystore.create(poor, [KeystoreMembership(identity=identity)], PASSWORD)
     MessageIds.create(ids_beside(poor), first_epoch=0).close()
     MembershipFile(harbour.group).register(identity.commitment, 1)
     with node_process(harbour.folder / "state", "--rln", harbour.group, "--no-rest") as told:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairway.service.node import parts_of
-from fairway.service.rest import RestOptions
 from patience import until
 
 SUBSCRIPTIONS, MESSAGES = "/messaging/v1/subscriptions", "/messaging/v1/messages"
@@ -185,13 +184,13 @@ def test_without_a_subscription_nothing_is_received(rest):
 
 def test_evicted_messages_are_counted_in_the_answer_and_by_their_numbers(rest):
     async def work():
-        async with rest.serving(RestOptions(cache_messages=10)) as (_, server):
+        async with rest.serving() as (_, server):
             await ask(rest, server, "POST", SUBSCRIPTIONS, [rest.topic])
-            for number in range(15):
+            for number in range(55):
                 await rest.publish(server, timestamp=number + 1)
             answer = await ask(rest, server, "GET", RECEIVED)
             assert answer.headers["x-messaging-dropped"] == "5"
-            assert [record["seq"] for record in answer.json] == list(range(6, 16))
+            assert [record["seq"] for record in answer.json] == list(range(6, 56))
             answer = await ask(rest, server, "GET", RECEIVED)
             assert (answer.headers["x-messaging-dropped"], answer.json) == ("0", [])
 

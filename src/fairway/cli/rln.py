@@ -70,7 +70,7 @@ def create(
         raise ConfigurationError(f"{keystore} exists: give the path of a new file")
     password = password_of(password_file, is_new=True)
     membership = KeystoreMembership(identity=Identity.create())
-    Keystore.create(keystore).add(membership, password)
+    Keystore.create(keystore, [membership], password)
     ids = ids_beside(keystore)
     if not ids.exists():
         MessageIds.create(ids, first_epoch=0).close()  # a new identity has sent nothing

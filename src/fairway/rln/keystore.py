@@ -10,18 +10,17 @@ A credential is JSON, encrypted as `fairway.rln.keyfile` says. Other nodes read 
 The membership hash of a membership in a contract is SHA-256 of chain id, address and index, as in other nodes. For a
 membership in no contract the identity commitment is appended, so that a file can hold several.
 
-A change replaces the whole file, which only its owner may read. Of a membership, texts of this module show nothing but
-the commitment.
+Only the owner of the file may read it. Of a membership, texts of this module show nothing but the commitment.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -110,17 +109,31 @@ class Keystore:
         another version.
         """
         self._path = Path(path).absolute()
-        self._file, _ = self._read()
+        self._file = self._read()
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> Keystore:
-        """Write a keystore without memberships. Raises `ConfigurationError` if the file exists."""
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        memberships: Iterable[KeystoreMembership],
+        password: str,
+        *,
+        rounds: int = PBKDF2_ROUNDS,
+    ) -> Keystore:
+        """Write a keystore of memberships, each encrypted with a password; ``rounds`` is the work of PBKDF2.
+
+        Raises `ConfigurationError` for an empty password, and if the file exists.
+        """
+        if not password:
+            raise ConfigurationError("the password of a keystore is empty: choose one")
         whole = Path(path).absolute()
-        empty = _File(application=APPLICATION, appIdentifier=APPLICATION_IDENTIFIER, version=VERSION, credentials={})
+        credentials = {each.membership_hash: encrypted(_plain(each), password, rounds=rounds) for each in memberships}
+        file = _File(APPLICATION, APPLICATION_IDENTIFIER, VERSION, credentials)
         with changing(whole):
             if whole.exists():
                 raise ConfigurationError(f"{whole} exists: give another path")
-            replace_whole(whole, _encoded(msgspec.to_builtins(empty)), private=True)
+            # In one line: other nodes read each line of the file as a keystore.
+            replace_whole(whole, msgspec.json.encode(file) + b"\n", private=True)
         return cls(whole)
 
     def __len__(self) -> int:
@@ -128,31 +141,6 @@ class Keystore:
 
     def __repr__(self) -> str:
         return f"Keystore({str(self._path)!r}, {len(self)} memberships)"
-
-    @property
-    def membership_hashes(self) -> tuple[str, ...]:
-        """The names of the memberships, in the order of the file."""
-        return tuple(self._file.credentials)
-
-    def add(self, membership: KeystoreMembership, password: str, *, rounds: int = PBKDF2_ROUNDS) -> str:
-        """Encrypt a membership into the file; return its membership hash.
-
-        ``rounds`` is the work of PBKDF2. Raises `ConfigurationError` for an empty password and for a membership hash
-        that the file has already.
-        """
-        if not password:
-            raise ConfigurationError("the password of a keystore is empty: choose one")
-        name = membership.membership_hash
-        with changing(self._path):
-            self._file, whole = self._read()
-            if name in self._file.credentials:
-                raise ConfigurationError(f"{self._path} has the membership {name} already")
-            keyfile = encrypted(_plain(membership), password, rounds=rounds)
-            # Fields that fairway does not know stay in the file.
-            whole["credentials"][name] = msgspec.to_builtins(keyfile)
-            replace_whole(self._path, _encoded(whole), private=True)
-            self._file.credentials[name] = keyfile
-        return name
 
     def membership(self, password: str, membership_hash: str | None = None) -> KeystoreMembership:
         """Return one membership: the named one, or the only one that the password decrypts.
@@ -204,8 +192,7 @@ class Keystore:
         except DecodeError as error:
             raise StoreCorruptError(f"{self._path}: the membership {name}: {error}") from error
 
-    def _read(self) -> tuple[_File, dict[str, Any]]:
-        """Return the known fields of the file, and the whole of it."""
+    def _read(self) -> _File:
         if not self._path.exists():
             raise StorageError(f"there is no keystore {self._path}: 'fairway rln create FILE' makes one")
         with typed_errors(self._path, "reading"):
@@ -228,7 +215,7 @@ class Keystore:
                     f"{self._path}: the membership {name} is encrypted with version {keyfile.version}; "
                     f"{KEYFILE_VERSION} is supported"
                 )
-        return file, msgspec.json.decode(data)
+        return file
 
 
 def _plain(membership: KeystoreMembership) -> bytes:
@@ -269,8 +256,3 @@ def _membership(plain: bytes) -> KeystoreMembership:
         index=told.treeIndex,
         limit=told.userMessageLimit or None,
     )
-
-
-def _encoded(file: dict[str, Any]) -> bytes:
-    # In one line: other nodes read each line of the file as a keystore.
-    return msgspec.json.encode(file) + b"\n"

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.certificate import ServerCertificate
 from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.parts import NodeParts
 from fairway.service.rest.answers import RefusedError, read_body
@@ -41,11 +42,11 @@ class RestContext:
         self.certificate: Final = certificate
         """The certificate of the API; None without TLS."""
         self.rules: Final = self.parts.rules
-        cache = partial(RestMessageCache, max_messages=options.cache_messages)
+        cache = partial(RestMessageCache, max_messages=NWAKU_CACHE_MESSAGES)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics)
         self.filtered: Final = cache(max_topics=FilterLimits().criteria)
-        self.received: Final = ReceivedMessages(max_messages=options.cache_messages, max_topics=CACHE_TOPICS)
+        self.received: Final = ReceivedMessages(max_messages=NWAKU_CACHE_MESSAGES, max_topics=CACHE_TOPICS)
         self._caches: Final = (self.relayed, self.filtered, self.received)
         for each in self._caches:
             self.parts.distribution.add_cache(each.add)

@@ -8,7 +8,6 @@ from pathlib import Path
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.web_origins import checked_origins
 from fairway.nodes.rest.address import checked_token
-from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.type_checks import check_fields
 
 
@@ -31,13 +30,9 @@ class RestOptions:
     """Certificate of the server with the chain of its authorities, in PEM form: the API is at ``https://`` then."""
     tls_key: Path | None = None
     """Key of that certificate, in PEM form without a password."""
-    cache_messages: int = NWAKU_CACHE_MESSAGES
-    """Size of each of the three caches (relay, filter, messaging); a message beyond it replaces the oldest."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.cache_messages < 1:
-            raise ConfigurationError("a message cache holds at least one message")
         checked_origins(self.allowed_origins)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigurationError(
