@@ -116,7 +116,7 @@ def test_record_and_metadata_name_the_shards_of_the_own_cluster_that_are_served_
     rest.run(work())
 
 
-def test_filter_peers_are_served_on_a_further_shard(crowd, rest):
+def test_filter_peers_are_served_on_a_further_shard(rest):
     asked = FilterSubscribeRequest(
         request_id="1",
         filter_subscribe_type=FilterSubscribeType.SUBSCRIBE,
@@ -125,7 +125,7 @@ def test_filter_peers_are_served_on_a_further_shard(crowd, rest):
     )
 
     async def work():
-        async with crowd.service() as node:
+        async with rest.serving() as (node, _):
             assert parts_of(node).filters.handle("a", asked, 0.0).status_code == 400
             node.join({FURTHER})
             assert parts_of(node).filters.handle("a", asked, 0.0).status_code == 200
