@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fairway.errors import ConfigurationError, DecodeError, MissingExtraError, NodeUnavailableError, SnapshotError
+from fairway.errors import ConfigurationError, DecodeError, MissingExtraError, SnapshotError, StorageError
 from fairway.storage.archive import ArchiveCursor, time_slice
 from fairway.storage.postgres_archive import PostgresArchive
 
@@ -113,13 +113,15 @@ def test_places_are_counted_in_the_order_of_the_archive(server, database):
         assert archive.last(time_slice(10 * HOUR_NS)) is None
 
 
-def test_text_that_is_not_hexadecimal_ends_neither_a_row_nor_the_read(server, database):
+def test_a_payload_that_is_not_hexadecimal_is_read_as_text_and_a_hash_is_an_error(server, database):
     put(database, [1], timestamp=lambda _: HOUR_NS, payload="not hex")
-    database.execute("UPDATE messages SET messageHash = 'zz'")
     put(database, [2], timestamp=lambda _: HOUR_NS + 1)
     with PostgresArchive(server) as archive:
         found = [message for page in archive.pages(page_rows=1) for message in page]
-    assert [message.payload for message in found] == [b"not hex", b"\0"]
+        assert [message.payload for message in found] == [b"not hex", b"\0"]
+        database.execute("UPDATE messages SET messageHash = 'zz' WHERE payload = 'not hex'")
+        with pytest.raises(DecodeError, match="'zz' is no message hash"):
+            list(archive.pages())
 
 
 def test_reading_cannot_write(server, database, monkeypatch):
@@ -130,28 +132,31 @@ def test_reading_cannot_write(server, database, monkeypatch):
         return connections[-1]
 
     monkeypatch.setattr(psycopg, "connect", noted)
-    with PostgresArchive(server), pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        connections[0].execute("DELETE FROM messages")
+    with PostgresArchive(server) as archive:
+        archive.estimate(time_slice())
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            connections[0].execute("DELETE FROM messages")
 
 
 def test_a_database_of_something_else_is_named(server, database):
     database.execute("ALTER TABLE messages DROP COLUMN meta")
-    with pytest.raises(SnapshotError, match="no column meta"):
-        PostgresArchive(server)
-    database.execute("DROP TABLE messages")
-    with pytest.raises(DecodeError, match="no table 'messages'"):
-        PostgresArchive(server)
+    with PostgresArchive(server) as archive:
+        with pytest.raises(SnapshotError, match='column "meta" does not exist'):
+            list(archive.pages())
+        database.execute("DROP TABLE messages")
+        with pytest.raises(SnapshotError, match=r'"messages" does not exist.* the database of a nwaku store node'):
+            list(archive.pages())
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path):
-    with pytest.raises(NodeUnavailableError) as raised:
-        PostgresArchive(f"postgresql://alice:hidden@/postgres?host={tmp_path}")
+    with pytest.raises(StorageError, match="no connection to PostgreSQL") as raised:
+        PostgresArchive(f"postgresql://alice:hidden@/postgres?host={tmp_path}").estimate(time_slice())
     assert "hidden" not in str(raised.value)
     with pytest.raises(ConfigurationError, match="an example is"):
-        PostgresArchive("postgresql://?nonsense")
+        PostgresArchive("postgresql://?nonsense").estimate(time_slice())
 
 
 def test_the_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtraError, match=r"needs psycopg, .* pip install 'fairway\[postgresql\]'"):
-        PostgresArchive("postgresql://127.0.0.1/postgres")
+        PostgresArchive("postgresql://127.0.0.1/postgres").estimate(time_slice())

@@ -11,7 +11,7 @@ from fairway.service.archives import MemoryArchive, NodeArchive, Retention, is_t
 from fairway.service.database_archive import QUERY_LIMIT_S, DatabaseArchive
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
-from fairway.storage.postgres_pages import PostgresPages
+from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_session import place_without_credentials
 from fairway.storage.postgres_writer import PostgresUpkeep, PostgresWriter
 from fairway.storage.store_lock import StoreLock
@@ -135,7 +135,7 @@ async def open_postgres(uri: str, retention: Retention) -> DatabaseArchive:
     return await DatabaseArchive.open(
         place_without_credentials(uri),
         tables=open_tables,
-        reader=partial(PostgresPages, uri, read_limit_s=QUERY_LIMIT_S),
+        reader=partial(PostgresArchive, uri, query_limit_s=QUERY_LIMIT_S),
         upkeep=partial(PostgresUpkeep, uri, max_age_s=retention.max_age_s, max_bytes=retention.max_bytes),
         retention=retention,
     )

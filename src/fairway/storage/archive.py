@@ -1,8 +1,8 @@
 """The interfaces of archives of Waku messages: their order, cursors and pages.
 
-The Spark pipeline reads a `ReadableArchive` in slices, and keeps in a checkpoint how far it has read. There are
-`NwakuArchive` (SQLite), `PostgresArchive`, and the pipeline's view of a store node. A `PagedArchive` answers store
-queries: `NwakuArchive` and `PostgresPages`.
+The Spark pipeline reads a `ReadableArchive` in slices, and keeps in a checkpoint how far it has read. A `PagedArchive`
+also answers store queries: `NwakuArchive` (SQLite) and `PostgresArchive`. The third kind is the pipeline's view of a
+store node.
 
 Invariant: every archive is ordered by (timestamp, message hash), the order of store queries (13/WAKU2-STORE, "Waku
 message sorting"). A slice is the set of messages after one cursor up to and including another. So adjacent slices
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -151,17 +151,56 @@ class PageQuery:
     page_bytes: int = DEFAULT_PAGE_BYTES
 
 
-class PagedArchive(Protocol):
-    """An archive that answers store queries, used in one thread."""
+class PagedArchive(ReadableArchive):
+    """An archive in a database, which also answers store queries; used in one thread."""
 
-    def close(self) -> None:
-        """Close the archive. Can be called twice."""
-
+    @abstractmethod
     def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
         """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
 
+    @abstractmethod
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
         """Return the messages with these hashes that the archive has, in order."""
 
+    @abstractmethod
+    def _page(self, part: ArchiveSlice, query: PageQuery) -> tuple[ArchivedMessage, ...]:
+        """Return the first messages of a slice, or with ``newest_first`` its last ones, the newest first."""
+
     def page(self, query: PageQuery) -> tuple[ArchivedMessage, ...]:
         """Return one page, oldest message first."""
+        part = time_slice(query.start_ns, None if query.end_ns is None else query.end_ns - 1)
+        if query.beyond is not None and query.newest_first:
+            part = part._replace(through=min(part.through, _place_before(*query.beyond)))
+        elif query.beyond is not None:
+            part = part._replace(after=max(part.after, query.beyond))
+        found = self._page(part, query)
+        return found[::-1] if query.newest_first else found
+
+    def pages(
+        self,
+        part: ArchiveSlice | None = None,
+        *,
+        pubsub_topic: str | None = None,
+        content_topics: Collection[str] = (),
+        page_rows: int = DEFAULT_PAGE_ROWS,
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Iterator[tuple[ArchivedMessage, ...]]:
+        """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
+        part = part or time_slice()
+        query = PageQuery(
+            pubsub_topic=pubsub_topic, content_topics=content_topics, rows=page_rows, page_bytes=page_bytes
+        )
+        while page := self._page(part, query):
+            yield page
+            part = part._replace(after=page[-1].cursor)
+
+    def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
+        """Return the position after the last message of a slice; None if it is empty."""
+        found = self._page(part, PageQuery(rows=1, newest_first=True))
+        return found[0].cursor if found else None
+
+
+def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
+    """Return the last cursor before a message, because a slice includes the message at its ``through``."""
+    number = int.from_bytes(message_hash, "big")
+    return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big") if number else b"")

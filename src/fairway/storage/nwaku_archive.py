@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 from fairway.errors import ConfigurationError, DecodeError, StorageError
 from fairway.storage.archive import (
-    DEFAULT_PAGE_BYTES,
-    DEFAULT_PAGE_ROWS,
     HASH_BYTES,
     ArchiveCursor,
     ArchivedMessage,
     ArchiveSlice,
+    PagedArchive,
     PageQuery,
-    ReadableArchive,
     time_slice,
 )
 from fairway.storage.nwaku_pages import RANGE, ROW, Row, page_rows, range_of
@@ -65,7 +63,7 @@ _STEPS_BETWEEN_CHECKS: Final = 20_000
 """Steps of SQLite's virtual machine between two checks of the time limit, about a millisecond."""
 
 
-class NwakuArchive(ReadableArchive):
+class NwakuArchive(PagedArchive):
     """A context manager over one archive file.
 
     A missing file is created unless ``read_only``. Appended messages are buffered and written in short transactions of
@@ -193,48 +191,12 @@ class NwakuArchive(ReadableArchive):
             row = self._database.execute(_STEP, {**range_of(part), "skip": number - 1}).fetchone()
         return None if row is None else ArchiveCursor(*row)
 
-    def last(self, part: ArchiveSlice) -> ArchiveCursor | None:
-        """Return the position after the last message of a slice; None if it is empty."""
-        self.flush()
-        found = self._page(part, PageQuery(rows=1, newest_first=True))
-        return found[0].cursor if found else None
-
     def read(
         self, part: ArchiveSlice | None = None, *, pubsub_topic: str | None = None, content_topics: Collection[str] = ()
     ) -> Iterator[ArchivedMessage]:
         """Yield messages in order; no transaction is open between two pages."""
         for page in self.pages(part, pubsub_topic=pubsub_topic, content_topics=content_topics):
             yield from page
-
-    def pages(
-        self,
-        part: ArchiveSlice | None = None,
-        *,
-        pubsub_topic: str | None = None,
-        content_topics: Collection[str] = (),
-        page_rows: int = DEFAULT_PAGE_ROWS,
-        page_bytes: int = DEFAULT_PAGE_BYTES,
-    ) -> Iterator[tuple[ArchivedMessage, ...]]:
-        """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
-        self.flush()
-        part = part or time_slice()
-        query = PageQuery(
-            pubsub_topic=pubsub_topic, content_topics=content_topics, rows=page_rows, page_bytes=page_bytes
-        )
-        while page := self._page(part, query):
-            yield page
-            part = part._replace(after=page[-1].cursor)
-
-    def page(self, query: PageQuery) -> tuple[ArchivedMessage, ...]:
-        """Return one page, oldest message first."""
-        self.flush()
-        part = time_slice(query.start_ns, None if query.end_ns is None else query.end_ns - 1)
-        if query.beyond is not None and query.newest_first:
-            part = part._replace(through=min(part.through, _place_before(*query.beyond)))
-        elif query.beyond is not None:
-            part = part._replace(after=max(part.after, query.beyond))
-        found = self._page(part, query)
-        return found[::-1] if query.newest_first else found
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
         """Return the messages with these hashes that the archive has, in order."""
@@ -277,7 +239,8 @@ class NwakuArchive(ReadableArchive):
         return (*parts, rest) if total else ()
 
     def _page(self, part: ArchiveSlice, query: PageQuery) -> tuple[ArchivedMessage, ...]:
-        """Return the first or newest messages of a slice, in the order in which they are read."""
+        """Return the first or newest messages of a slice."""
+        self.flush()
         page: list[ArchivedMessage] = []
         size = 0
         with self._reading(), closing(page_rows(self._database, part, query)) as found:
@@ -309,12 +272,6 @@ class NwakuArchive(ReadableArchive):
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._read_until_s
-
-
-def _place_before(timestamp_ns: int, message_hash: bytes) -> ArchiveCursor:
-    """Return the last cursor before a message, because a slice includes the message at its ``through``."""
-    number = int.from_bytes(message_hash, "big")
-    return ArchiveCursor(timestamp_ns, (number - 1).to_bytes(HASH_BYTES, "big") if number else b"")
 
 
 def _message(row: Row) -> ArchivedMessage:

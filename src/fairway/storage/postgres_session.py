@@ -38,25 +38,20 @@ class PostgresSession:
         )
         self._connection: psycopg.Connection[Any] | None = None
 
-    def __repr__(self) -> str:
-        """Show the database, without credentials."""
-        return f"<PostgresSession {self.name}>"
-
     def run(self, work: Callable[[psycopg.Connection[Any]], _T], *, again: bool = False) -> _T:
         """Return the result of ``work`` with the connection, which commits each statement by itself.
 
-        With ``again``, work on a broken connection is repeated once with a new one. Raises `ConfigurationError` for an
-        invalid URI, `StorageError` for all other failures.
+        With ``again``, work on a broken connection is repeated once with a new one. Raises `MissingExtraError` without
+        psycopg, `ConfigurationError` for an invalid URI, and `StorageError` for all other failures.
         """
         driver = psycopg_driver()
-        fresh = self._connection is None
         try:
             return work(self._connected())
         except driver.Error as error:
-            broken = self._connection is None or self._connection.broken
-            if broken:
+            is_broken = self._connection is not None and self._connection.broken
+            if is_broken:
                 self.close()
-            if broken and again and not fresh:
+            if is_broken and again:
                 return self.run(work)
             raise StorageError(f"{self.name}: {error}") from error
 
@@ -68,30 +63,19 @@ class PostgresSession:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            self._connection = connect(self._uri, options=self._options, timeout_s=CONNECT_TIMEOUT_S)
+            driver = psycopg_driver()
+            try:
+                self._connection = driver.connect(
+                    self._uri, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, options=self._options
+                )
+            except driver.OperationalError as error:
+                raise StorageError(f"{self.name}: no connection to PostgreSQL: {error}") from error
+            except driver.Error:
+                # Without the cause: libpq quotes the URI, and with it the password.
+                raise ConfigurationError(
+                    f"{self.name}: not a connection URI; an example is postgresql://user@127.0.0.1:5432/postgres"
+                ) from None
         return self._connection
-
-
-def connect(uri: str, *, options: str, timeout_s: int) -> psycopg.Connection[Any]:
-    """Return a connection that commits each statement by itself; ``options`` are those of libpq.
-
-    Raises `MissingExtraError` without psycopg, `ConfigurationError` for an invalid URI, and psycopg's
-    ``OperationalError`` if the server cannot be reached within ``timeout_s`` seconds.
-    """
-    driver = psycopg_driver()
-    try:
-        connection: psycopg.Connection[Any] = driver.connect(
-            uri, autocommit=True, connect_timeout=timeout_s, options=options
-        )
-    except driver.OperationalError:
-        raise
-    except driver.Error:
-        # Without the cause: libpq quotes the URI, and with it the password.
-        raise ConfigurationError(
-            f"{place_without_credentials(uri)}: not a connection URI; an example is "
-            "postgresql://user@127.0.0.1:5432/postgres"
-        ) from None
-    return connection
 
 
 def place_without_credentials(uri: str) -> str:

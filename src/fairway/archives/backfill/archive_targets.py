@@ -17,7 +17,7 @@ from fairway.pipeline.stages.message_hashes import Fit, fits_of
 from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
 from fairway.storage.postgres_layout import LATE_S
-from fairway.storage.postgres_pages import PostgresPages
+from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_session import place_without_credentials
 from fairway.storage.postgres_writer import PostgresWriter
 from fairway.units import NS_PER_S
@@ -89,7 +89,7 @@ class PostgresTarget(Target):
         self.name = place_without_credentials(uri)
         late_s = LATE_S if oldest_ns is None else max(LATE_S, (time.time_ns() - oldest_ns) / NS_PER_S)
         self._writer: Final = PostgresWriter(uri, late_s=late_s)
-        self._pages: Final = PostgresPages(uri, read_limit_s=_READ_LIMIT_S)
+        self._pages: Final = PostgresArchive(uri, query_limit_s=_READ_LIMIT_S)
         self._late_days: Final = late_s / 86_400
         self._settled = Settled()
         if create:
