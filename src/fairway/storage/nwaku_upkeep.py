@@ -24,7 +24,6 @@ from fairway.units import NS_PER_S
 
 STEP_ROWS: Final = 5_000
 STEP_BYTES: Final = 16_777_216
-_MAX_STEPS: Final = 10_000
 _BETWEEN_STEPS_S: Final = 0.01
 """Time for writers between two steps: they poll for the lock of the file and do not queue for it."""
 _KEPT_SHARE: Final = 0.8
@@ -32,10 +31,8 @@ _KEPT_SHARE: Final = 0.8
 
 _FILL: Final = 0.7
 """Used share of a page of a B-tree whose keys come in random order."""
-_ROW_BYTES: Final = 60
-"""Message hash, numbers and lengths of a row."""
-_INDEX_ROW_BYTES: Final = 110
-"""Hash, timestamp and lengths of a row in the two indexes together."""
+_ROW_BYTES: Final = 170
+"""Hash, numbers and lengths of a row, and of its entries in the two indexes."""
 _MAX_NS: Final = 2**63 - 1
 
 _OLDEST: Final = """
@@ -107,7 +104,7 @@ class NwakuUpkeep:
     def _remove(self, before_ns: int, excess_bytes: float) -> int:
         """Remove the oldest messages before a time until they occupied ``excess_bytes``, and return their number."""
         removed = 0
-        for _ in range(_MAX_STEPS):
+        while True:
             rows, step_bytes = self._step(before_ns, min(excess_bytes, STEP_BYTES))
             if rows:
                 with self._database:
@@ -115,8 +112,7 @@ class NwakuUpkeep:
             removed += rows
             excess_bytes -= step_bytes
             if not rows or excess_bytes <= 0 or self._stopped.wait(_BETWEEN_STEPS_S):
-                break
-        return removed
+                return removed
 
     def _step(self, before_ns: int, most_bytes: float) -> tuple[int, float]:
         """Return how many of the oldest messages to remove at once, and the bytes that they occupy."""
@@ -131,14 +127,9 @@ class NwakuUpkeep:
 
 
 def _occupied(topic_bytes: int, row_bytes: int, page_bytes: int) -> float:
-    """Return the bytes of the file that a message occupies, with its entries in the indexes."""
-    size_bytes = row_bytes + _ROW_BYTES
-    # "B-tree Cell Format": X, M and K. What does not fit into a page is in overflow pages of its own.
-    most, least = (page_bytes - 12) * 64 // 255 - 23, (page_bytes - 12) * 32 // 255 - 23
-    overflow_pages = 0
-    if size_bytes > most:
-        local = least + (size_bytes - least) % (page_bytes - 4)
-        local = local if local <= most else least
-        overflow_pages = -(-(size_bytes - local) // (page_bytes - 4))
-        size_bytes = local
-    return (size_bytes + topic_bytes + _INDEX_ROW_BYTES) / _FILL + overflow_pages * page_bytes
+    """Return the bytes of the file that a message occupies, with its entries in the indexes.
+
+    What does not fit into a page of the tree is in full pages of its own.
+    """
+    in_tree = min(row_bytes, page_bytes)
+    return (in_tree + topic_bytes + _ROW_BYTES) / _FILL + row_bytes - in_tree
