@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.errors import ConfigurationError, StorageError, StoreLockedError, StoreMismatchError
+from fairway.errors import StorageError, StoreLockedError, StoreMismatchError
 from fairway.events import (
     ChannelStatus,
     ChunkInfo,
@@ -100,31 +100,6 @@ def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
     assert kept.store.request("request-3") is None
 
 
-def test_the_oldest_ended_requests_are_forgotten_and_open_ones_never(new_store, keeper, make):
-    kept = keeper(new_store(kept_requests=10))
-    kept.keep(requests=(make.request(0),))
-    for start in range(1, 3_001, 500):
-        ended = (
-            make.request(number, outcome=SendOutcome.FAILED, ended_at_ms=number) for number in range(start, start + 500)
-        )
-        kept.keep(requests=tuple(ended))
-    kept.reopen()
-    known = [number for number in range(3_001) if kept.store.request(f"request-{number}") is not None]
-    # Old ones are removed in chunks, so a few more than asked for may be there.
-    assert known[0] == 0
-    assert known[1:] == list(range(known[1], 3_001))
-    assert 10 <= len(known[1:]) <= 1_500
-
-
-def test_a_reopened_request_is_not_forgotten(new_store, keeper, make):
-    kept = keeper(new_store(kept_requests=1))
-    kept.keep(requests=(make.request(0, outcome=SendOutcome.DELIVERED, ended_at_ms=0),))
-    kept.keep(requests=(make.request(0),))
-    ended = (make.request(n, outcome=SendOutcome.DELIVERED, ended_at_ms=n) for n in range(1, 1_500))
-    kept.keep(requests=tuple(ended))
-    assert kept.store.request("request-0") == make.request(0)
-
-
 def test_a_trace_is_found_by_message_request_and_sds_id_oldest_first(kept, make):
     chunk = ChunkInfo(chunk_index=0, total_chunks=1)
     sent = MessageSent(request_id="r1", message_id="m1", chunk_info=chunk, message_hash=b"h" * 32)
@@ -156,17 +131,6 @@ def test_of_a_received_message_the_trace_keeps_the_size_and_not_the_payload(kept
     ]
     for identifier in ("message-4", "sds-4-0", "sds-4-1"):
         assert list(kept.store.trace(identifier)) == expected
-
-
-def test_the_oldest_trace_points_are_forgotten(new_store, keeper):
-    kept = keeper(new_store(kept_trace_points=10))
-    for start in range(0, 3_000, 300):
-        events = (RequestSent(request_id=f"r{number}", message_id="m") for number in range(start, start + 300))
-        kept.keep(trace=tuple(TracePoint(at_ms=0, event=event) for event in events))
-    kept.reopen()
-    names = [point.event.request_id for point in kept.store.trace("m")]
-    assert 10 <= len(names) <= 1_300
-    assert names == [f"r{number}" for number in range(3_000 - len(names), 3_000)]
 
 
 def test_answers_come_in_the_order_of_the_writes(new_store, make):
@@ -208,7 +172,33 @@ def test_a_store_that_is_not_open_answers_with_an_error(new_store, make):
     store.close()
 
 
-@pytest.mark.parametrize("bound", ["kept_requests", "kept_trace_points"])
-def test_a_bound_that_keeps_nothing_is_refused(new_store, bound):
-    with pytest.raises(ConfigurationError, match=f"{bound} must be at least 1, not 0"):
-        new_store(**{bound: 0})
+@pytest.fixture
+def ten_kept(monkeypatch, new_store, keeper):
+    for module in ("memory_store", "sqlite_writer"):
+        for name in ("KEPT_REQUESTS", "KEPT_TRACE_POINTS"):
+            monkeypatch.setattr(f"fairway.storage.{module}.{name}", 10)
+    return keeper(new_store())
+
+
+def test_the_oldest_ended_requests_are_removed_and_open_or_reopened_ones_never(ten_kept, make):
+    ten_kept.keep(requests=(make.request(0), make.request(1, outcome=SendOutcome.FAILED, ended_at_ms=1)))
+    ten_kept.keep(requests=(make.request(1),))
+    for start in range(2, 3_000, 500):
+        numbers = range(start, start + 500)
+        ten_kept.keep(requests=tuple(make.request(n, outcome=SendOutcome.DELIVERED, ended_at_ms=n) for n in numbers))
+    ten_kept.reopen()
+    first, second, *known = [n for n in range(3_002) if ten_kept.store.request(f"request-{n}") is not None]
+    assert (first, second) == (0, 1)
+    assert known == list(range(known[0], 3_002))
+    # Old ones are removed in chunks.
+    assert 10 <= len(known) <= 1_500
+
+
+def test_the_oldest_trace_points_are_removed(ten_kept):
+    for start in range(0, 3_000, 300):
+        events = (RequestSent(request_id=f"r{number}", message_id="m") for number in range(start, start + 300))
+        ten_kept.keep(trace=tuple(TracePoint(at_ms=0, event=event) for event in events))
+    ten_kept.reopen()
+    names = [point.event.request_id for point in ten_kept.store.trace("m")]
+    assert 10 <= len(names) <= 1_300
+    assert names == [f"r{number}" for number in range(3_000 - len(names), 3_000)]

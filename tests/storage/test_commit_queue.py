@@ -126,27 +126,3 @@ def test_an_answer_that_raises_is_logged_and_the_others_are_given(disk, committi
         committing.close()
     assert answers == [None, None]
     assert "the loop is closed" in caplog.text
-
-
-def test_queued_writes_can_be_looked_up(disk, committing, make):
-    answers = []
-    hold(disk, committing, answers)
-    committing.submit(Write(requests=(make.request(1),)), answers.append)
-    committing.submit(trace("a", "b"), answers.append)
-    committing.submit(Write(requests=(make.request(1, size_bytes=77),)), answers.append)
-    assert committing.request("request-1").size_bytes == 77
-    first, points = committing.points()
-    assert first == 100
-    assert [point.event.request_id for point in points] == ["held", "a", "b"]
-    disk.may_go_on.set()
-    committing.close()
-    assert committing.points() == (None, [])
-    assert committing.request("request-1") is None
-
-
-def test_a_write_after_close_fails(disk, committing):
-    answers = []
-    committing.close()
-    committing.submit(Write(), answers.append)
-    assert [type(answer) for answer in answers] == [StorageError]
-    assert disk.groups == []

@@ -147,15 +147,6 @@ def test_time_ranges_include_both_ends_and_pages_follow_each_other(path: Path):
     assert rows == sorted(rows, key=lambda row: row.cursor)
 
 
-def test_content_topics_select(path: Path):
-    with NwakuArchive(path) as archive:
-        for number in range(6):
-            archive.append(SHARD, message(number, topic=f"/app/1/{number % 3}/proto"))
-        rows = archive.read(content_topics=["/app/1/0/proto", "/app/1/2/proto"])
-        assert sorted(row.payload[-1:] for row in rows) == [b"0", b"2", b"3", b"5"]
-        assert not list(archive.read(content_topics=["/app/1/other/proto"]))
-
-
 @examples(0.4)
 @given(
     timestamps=st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, 2**63 - 1]), max_size=40),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StoreFullError, StorePathError
+from fairway.errors import StorageError, StoreCorruptError, StorePathError
 from fairway.storage.channel_store import TracePoint, Write
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
@@ -123,24 +123,6 @@ def test_a_directory_that_cannot_be_written_is_refused(open_folder, make):
     open_folder.chmod(0o555)
     with without_privileges(), pytest.raises(StorePathError, match="its permissions and those of its directory"):
         SqliteStore(open_folder / "alice.db").open(*make.owner)
-
-
-def test_when_the_disk_is_full_nothing_later_is_kept_until_the_store_is_opened_again(path, keeper, make):
-    kept = keeper(SqliteStore(path, max_bytes=200_000))
-    assert kept.keep(changes=(make.put("before", 1),)) is None
-    failure = kept.keep(
-        changes=(make.put("with it", 1), make.put("large", b"x" * 400_000)), requests=(make.request(1),)
-    )
-    assert isinstance(failure, StoreFullError)
-    assert "the disk is full: free some space" in str(failure)
-    # There would be room for this one.
-    assert kept.keep(changes=(make.put("after", 1),)) is failure
-    assert kept.store.request("request-1") is None
-    kept.reopen()
-    assert kept.rows == {("history", "before"): (1,)}
-    assert kept.keep(changes=(make.put("after", 2),)) is None
-    kept.reopen()
-    assert kept.rows == {("history", "before"): (1,), ("history", "after"): (2,)}
 
 
 def test_a_value_that_cannot_be_stored_fails_the_store_and_not_the_caller(path, keeper, make):

@@ -15,7 +15,6 @@ import pytest
 from fairway.errors import StoreLockedError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint, Write
-from fairway.storage.sqlite_connection import connect
 from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S
 
@@ -50,13 +49,6 @@ def test_an_open_store_has_a_log_and_a_closed_one_is_one_file(path, keeper, make
     assert names(path) == ["alice.db", "alice.db-shm", "alice.db-wal", "alice.db.lock"]
     kept.store.close()
     assert names(path) == ["alice.db", "alice.db.lock"]
-
-
-def test_a_transaction_is_on_the_disk_when_it_ends(path, keeper):
-    keeper(SqliteStore(path))
-    with closing(connect(path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: an fsync at every commit"
 
 
 def test_a_program_that_holds_the_database_itself_is_in_the_way(path, make, keeper, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -59,12 +58,6 @@ def test_a_killed_process_lets_go_by_itself_even_if_it_left_a_child(path, make, 
     store = SqliteStore(path)
     store.open(*make.owner)
     store.close()
-
-
-def test_two_stores_of_one_process_are_kept_apart(path, make, keeper):
-    keeper(SqliteStore(path))
-    with pytest.raises(StoreLockedError, match=rf"open already in this process \({os.getpid()}\): close the other"):
-        SqliteStore(path).open(*make.owner)
 
 
 def test_another_name_of_the_same_file_does_not_help(path, make, keeper):

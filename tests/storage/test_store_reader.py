@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StoreVersionError
+from fairway.errors import StorageError
 from fairway.events import RequestSent
 from fairway.storage.channel_store import SendOutcome, TracePoint
 from fairway.storage.sqlite_store import SqliteStore
@@ -111,14 +109,6 @@ def test_a_store_is_read_in_the_process_that_uses_it(path, make, closed, keeper)
 
 def test_all_sends_of_a_message_are_found_in_order(path, make, closed):
     assert StoreReader(path).requests("message-1") == [make.request(1), make.request(2, message_id="message-1")]
-
-
-@pytest.mark.parametrize("version", [0, 99])
-def test_another_version_is_refused(path, closed, version):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises((StoreVersionError, StoreCorruptError), match=r"schema version|is empty"):
-        StoreReader(path).owner()
 
 
 def test_a_copy_of_a_store_in_use_that_is_not_whole_says_how_to_copy(path, tmp_path, writer):

@@ -14,17 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.protocol.effects import Change
 from fairway.type_checks import check_type
 
-KEPT_REQUESTS: Final = 100_000
-"""Default number of ended requests that a store keeps."""
-KEPT_TRACE_POINTS: Final = 200_000
-"""Default number of trace points that a store keeps."""
 KEPT_MESSAGES: Final = 10_000
 """Default number of messages that a store keeps for the application to read again."""
 KEPT_MESSAGE_BYTES: Final = 67_108_864
@@ -40,20 +36,18 @@ NUMBERS_PER_OPENING: Final = 1 << 32
 
 
 class Bounds(NamedTuple):
-    """Bounds on the ended requests, messages and events of a store."""
+    """Bounds on the finished and own messages of a store; 0 keeps none for long."""
 
-    requests: int
-    trace_points: int
     messages: int
-    """Finished and own messages; 0 keeps none for long."""
     message_bytes: int
 
-    def check(self) -> None:
-        """Raise `ConfigurationError` for a bound that cannot be."""
-        check_bounds(kept_requests=self.requests, kept_trace_points=self.trace_points)
+    def check(self) -> Self:
+        """Return the bounds; raise `ConfigurationError` for one that cannot be."""
         for name, bound in (("kept_messages", self.messages), ("kept_message_bytes", self.message_bytes)):
+            check_type(name, bound, int)
             if bound < 0:
                 raise ConfigurationError(f"{name} must be at least 0, not {bound}")
+        return self
 
     def is_time_to_remove(self, new_messages: int, new_bytes: int) -> bool:
         """Return whether to remove messages beyond the bounds, by the new ones since the last removal."""
@@ -64,14 +58,6 @@ class Bounds(NamedTuple):
     def are_exceeded(self, messages: int, message_bytes: int) -> bool:
         """Return whether this number of messages, or of their bytes, is beyond the bounds."""
         return messages > self.messages or message_bytes > self.message_bytes
-
-
-def check_bounds(**bounds: int) -> None:
-    """Raise `ConfigurationError` unless every bound is at least 1."""
-    for name, bound in bounds.items():
-        check_type(name, bound, int)
-        if bound < 1:
-            raise ConfigurationError(f"{name} must be at least 1, not {bound}")
 
 
 class SendOutcome(Enum):

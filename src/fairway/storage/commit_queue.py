@@ -92,16 +92,13 @@ class WritingThread(CommitDriver):
             self._thread.join()
 
     def _run(self, empty: Callable[[], None]) -> None:
-        signal = self._signals.get()
+        signal = None
         while signal is not _Signal.END:
+            signal = self._signals.get()
             if signal is _Signal.LINGER:
                 with suppress(Empty):
                     signal = self._signals.get(timeout=_LINGER_S)
-                if signal is _Signal.END:
-                    break
             empty()
-            signal = self._signals.get()
-        empty()
 
 
 class LoopDriver(CommitDriver):

@@ -36,9 +36,9 @@ from fairway.storage.channel_store import (
 from fairway.storage.records import PlainPoint, plain_point, read_plain_point
 
 KEPT_REQUESTS: Final = 10_000
-"""Default number of ended requests; a tenth of what a store on a disk keeps, since each takes some 700 bytes."""
+"""Ended requests; a tenth of what a store on a disk keeps, because each takes some 700 bytes."""
 KEPT_TRACE_POINTS: Final = 20_000
-"""Default number of trace points; a tenth as well, at some 400 bytes each."""
+"""Trace points; a tenth as well, at some 400 bytes each."""
 KEPT_MESSAGES: Final = 1_000
 """Default number of messages; a tenth as well."""
 KEPT_MESSAGE_BYTES: Final = 8_388_608
@@ -48,17 +48,9 @@ KEPT_MESSAGE_BYTES: Final = 8_388_608
 class MemoryStore(ChannelStore):
     """Keeps the state of a channel for the lifetime of this object."""
 
-    def __init__(
-        self,
-        *,
-        kept_requests: int = KEPT_REQUESTS,
-        kept_trace_points: int = KEPT_TRACE_POINTS,
-        kept_messages: int = KEPT_MESSAGES,
-        kept_message_bytes: int = KEPT_MESSAGE_BYTES,
-    ) -> None:
+    def __init__(self, *, kept_messages: int = KEPT_MESSAGES, kept_message_bytes: int = KEPT_MESSAGE_BYTES) -> None:
         """Make an empty store with the bounds of `SqliteStore`."""
-        self._bounds = Bounds(kept_requests, kept_trace_points, kept_messages, kept_message_bytes)
-        self._bounds.check()
+        self._bounds = Bounds(kept_messages, kept_message_bytes).check()
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
         self._tables: defaultdict[str, dict[str, Row]] = defaultdict(dict)
@@ -76,7 +68,7 @@ class MemoryStore(ChannelStore):
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._trace: deque[PlainPoint] = deque(maxlen=kept_trace_points)
+        self._trace: deque[PlainPoint] = deque(maxlen=KEPT_TRACE_POINTS)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -213,6 +205,6 @@ class MemoryStore(ChannelStore):
             self._ended.pop(request.request_id, None)
             return
         self._ended[request.request_id] = None
-        if len(self._ended) > self._bounds.requests:
+        if len(self._ended) > KEPT_REQUESTS:
             oldest, _ = self._ended.popitem(last=False)
             del self._requests[oldest]

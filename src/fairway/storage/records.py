@@ -19,19 +19,16 @@ from fairway.errors import StorageError, StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Handling, OwnMessage, SendOutcome, StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, OwnMessage, StoredRequest, TracePoint
 
 _Record = TypeVar("_Record")
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
-_MESSAGES: Final = msgspec.msgpack.Decoder(MessageReceived)
-_OWN_MESSAGES: Final = msgspec.msgpack.Decoder(OwnMessage)
-_HANDLING: Final = msgspec.msgpack.Decoder(Handling)
-_REQUESTS: Final = msgspec.msgpack.Decoder(StoredRequest)
 _FIELDS_OF_RECEIVED: Final = tuple(field.name for field in fields(MessageReceived))
-_EVENTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
-    kind.__name__: msgspec.msgpack.Decoder(kind) for kind in get_args(Event)
+_EVENTS: Final = {kind.__name__: kind for kind in get_args(Event)}
+_DECODERS: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (*get_args(Event), OwnMessage, Handling, StoredRequest)
 }
 
 
@@ -75,26 +72,22 @@ def verify(body: bytes, check: int, place: str) -> bytes:
     return body
 
 
-def record_place(table: str, key: str | int) -> str:
-    """Return the place of a record in the store; for the protocol's state it is written beside the record."""
-    return f"{table}/{key}"
+def sealed(place: str, value: object) -> tuple[bytes, int]:
+    """Return a dataclass or a tuple as a record: its body and its check value.
 
-
-def _sealed(place: str, value: object) -> tuple[bytes, int]:
+    A place is ``table/key``; for the protocol's state it is written beside the record.
+    """
     body = encode(value)
     return body, check_value(body, place)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Record], place: str, body: bytes, check: int) -> _Record:
+def read(kind: type[_Record], place: str, body: bytes, check: int) -> _Record:
+    """Return the dataclass in a record. Raises `StoreCorruptError` if it is damaged or of another shape."""
     try:
-        return decoder.decode(verify(body, check, place))
+        value: _Record = _DECODERS[kind].decode(verify(body, check, place))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreCorruptError(f"the stored record {place!r:.120} cannot be read: {error}") from error
-
-
-def state_columns(place: str, row: Row) -> tuple[str, bytes, int]:
-    """Return a row of the protocol's state as columns of ``state``, or of ``state_in_order`` after the number."""
-    return place, *_sealed(place, row)
+    return value
 
 
 def read_state(place: str, body: bytes, check: int) -> Change:
@@ -103,44 +96,14 @@ def read_state(place: str, body: bytes, check: int) -> Change:
     return Change(table=table, key=key, row=decode_row(verify(body, check, place)))
 
 
-def message_columns(number: int, message: MessageReceived | OwnMessage) -> tuple[int, bool, bytes, int]:
-    """Return a message as columns of ``messages``."""
-    return number, isinstance(message, OwnMessage), *_sealed(record_place("messages", number), message)
-
-
 def read_message(number: int, body: bytes, check: int) -> MessageReceived:
-    """Return a received message."""
-    return _decode(_MESSAGES, record_place("messages", number), body, check)
-
-
-def read_own_message(number: int, body: bytes, check: int) -> OwnMessage:
-    """Return an own message."""
-    return _decode(_OWN_MESSAGES, record_place("messages", number), body, check)
-
-
-def handling_columns(handling: Handling) -> tuple[int, bytes, int]:
-    """Return attempts to handle a message as columns of ``handling``."""
-    return handling.number, *_sealed(record_place("handling", handling.number), handling)
-
-
-def read_handling(number: int, body: bytes, check: int) -> Handling:
-    """Return attempts to handle a message."""
-    return _decode(_HANDLING, record_place("handling", number), body, check)
-
-
-def request_columns(request: StoredRequest) -> tuple[str, int | None, bytes, int]:
-    """Return a request as columns of ``requests``."""
-    ended_at_ms = request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms
-    return (
-        request.request_id,
-        None if request.outcome is SendOutcome.OPEN else ended_at_ms,
-        *_sealed(record_place("requests", request.request_id), request),
-    )
+    """Return a received message from its columns of ``messages``."""
+    return read(MessageReceived, f"messages/{number}", body, check)
 
 
 def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
-    """Return a request."""
-    return _decode(_REQUESTS, record_place("requests", request_id), body, check)
+    """Return a request from its columns of ``requests``."""
+    return read(StoredRequest, f"requests/{request_id}", body, check)
 
 
 PlainPoint = tuple[int, str, int | None, bytes]
@@ -160,21 +123,15 @@ def plain_point(point: TracePoint) -> PlainPoint:
     return point.at_ms, type(event).__name__, size_bytes, encode(kept)
 
 
-def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
-    """Return a trace point as columns of ``trace``."""
-    plain = plain_point(point)
-    return number, *plain, check_value(plain[-1], record_place("trace", number))
-
-
 def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int) -> TracePoint:
     """Return a trace point; raise `StoreCorruptError` if there is no such event."""
     if kind not in _EVENTS:
         raise StoreCorruptError(f"trace point {number} has the event {kind!r:.60}, which does not exist")
-    event = _decode(_EVENTS[kind], record_place("trace", number), body, check)
+    event = read(_EVENTS[kind], f"trace/{number}", body, check)
     return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)
 
 
 def read_plain_point(plain: PlainPoint) -> TracePoint:
     """Return a trace point of this process."""
     at_ms, kind, size_bytes, body = plain
-    return TracePoint(at_ms=at_ms, event=_EVENTS[kind].decode(body), size_bytes=size_bytes)
+    return TracePoint(at_ms=at_ms, event=_DECODERS[_EVENTS[kind]].decode(body), size_bytes=size_bytes)

@@ -6,8 +6,8 @@ import sqlite3
 from typing import Final
 
 from fairway.events import MessageReceived, OrderKey
-from fairway.storage.channel_store import HistoryPage, StoredRequest, TracePoint
-from fairway.storage.records import read_message, read_own_message, read_point, read_request
+from fairway.storage.channel_store import HistoryPage, OwnMessage, StoredRequest, TracePoint
+from fairway.storage.records import read, read_message, read_point, read_request
 
 _AFTER_ALL: Final = OrderKey((1 << 63) - 1, "")
 """A key beyond those of all messages."""
@@ -21,6 +21,8 @@ def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived
     return None if found is None else read_message(number, *found)
 
 
+_REQUESTS: Final = "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)"
+_POINTS: Final = "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)"
 _PAGE: Final = """
 WITH page AS (
     SELECT lamport, sds_id, number FROM places WHERE (lamport, sds_id) < (?, ?)
@@ -40,7 +42,7 @@ def find_page(connection: sqlite3.Connection, before: OrderKey | None, limit: in
     """Return the last messages before a key, or at the end, in the channel's order."""
     rows = connection.execute(_PAGE, (*(before or _AFTER_ALL), limit)).fetchall()
     messages = tuple(
-        (OrderKey(lamport, sds_id), (read_own_message if is_own else read_message)(number, body, check))
+        (OrderKey(lamport, sds_id), read(OwnMessage if is_own else MessageReceived, f"messages/{number}", body, check))
         for _, lamport, sds_id, number, is_own, body, check in rows
     )
     return HistoryPage(rows[0][0] if rows else 0, messages)
@@ -54,37 +56,30 @@ def find_request(connection: sqlite3.Connection, request_id: str) -> StoredReque
 
 def find_requests(connection: sqlite3.Connection, identifier: str) -> list[StoredRequest]:
     """Return the requests with a request id or message id, in the order in which they were accepted."""
-    found = connection.execute(
-        "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (identifier.encode(),)
-    )
-    requests = [read_request(*row) for row in found]
-    wanted = [request for request in requests if identifier in {request.request_id, request.message_id}]
+    found = _requests_with(connection, identifier.encode())
+    wanted = [request for request in found if identifier in {request.request_id, request.message_id}]
     return sorted(wanted, key=lambda request: request.accepted_at_ms)
 
 
 def find_points(connection: sqlite3.Connection, identifier: str, before: int | None = None) -> list[TracePoint]:
-    """Return the trace points about an identifier, oldest first, of those numbered below ``before``.
-
-    SQLite searches the bodies of all points for the bytes of the identifier; only these points are decoded.
-    """
-    found = connection.execute(
-        "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace "
-        "WHERE number < coalesce(?, number + 1) AND instr(body, ?) ORDER BY number",
-        (before, identifier.encode()),
-    )
-    points = (read_point(*row) for row in found)
+    """Return the trace points about an identifier, oldest first, of those numbered below ``before``."""
+    points = _points_with(connection, identifier.encode(), before)
     return [point for point in points if point.names(identifier)]
 
 
 def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:
     """Return the message ids that begin with a prefix, of requests and of trace points."""
-    found = connection.execute(
-        "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)", (prefix.encode(),)
-    )
-    points = (read_point(*row) for row in found)
-    ids = {getattr(point.event, "message_id", "") for point in points}
-    requests = connection.execute(
-        "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)", (prefix.encode(),)
-    )
-    ids |= {read_request(*row).message_id for row in requests}
+    ids = {getattr(point.event, "message_id", "") for point in _points_with(connection, prefix.encode())}
+    ids |= {request.message_id for request in _requests_with(connection, prefix.encode())}
     return {message_id for message_id in ids if message_id.startswith(prefix)}
+
+
+def _requests_with(connection: sqlite3.Connection, part: bytes) -> list[StoredRequest]:
+    """Return the requests whose records contain some bytes."""
+    return [read_request(*row) for row in connection.execute(_REQUESTS, (part,))]
+
+
+def _points_with(connection: sqlite3.Connection, part: bytes, before: int | None = None) -> list[TracePoint]:
+    """Return the trace points whose records contain some bytes, oldest first; only these are decoded."""
+    limit = "" if before is None else f"AND number < {before}"
+    return [read_point(*row) for row in connection.execute(f"{_POINTS} {limit} ORDER BY number", (part,))]

@@ -30,20 +30,18 @@ from fairway.events import MessageReceived, OrderKey
 from fairway.storage.channel_store import (
     KEPT_MESSAGE_BYTES,
     KEPT_MESSAGES,
-    KEPT_REQUESTS,
-    KEPT_TRACE_POINTS,
     NUMBERS_PER_OPENING,
     Bounds,
     ChannelStore,
+    Handling,
     HistoryPage,
     Stored,
     StoredRequest,
     TracePoint,
     Write,
-    check_bounds,
 )
 from fairway.storage.commit_queue import CommitDriver, CommitQueue, LoopDriver, WritingThread
-from fairway.storage.records import read_handling, read_message, read_state
+from fairway.storage.records import read, read_message, read_state
 from fairway.storage.schema import claim, create_tables
 from fairway.storage.sqlite_connection import (
     GuardedConnection,
@@ -74,25 +72,16 @@ class SqliteStore(ChannelStore):
         self,
         path: str | os.PathLike[str],
         *,
-        kept_requests: int = KEPT_REQUESTS,
-        kept_trace_points: int = KEPT_TRACE_POINTS,
         kept_messages: int = KEPT_MESSAGES,
         kept_message_bytes: int = KEPT_MESSAGE_BYTES,
-        max_bytes: int | None = None,
     ) -> None:
         """Name a file; it is not opened or created before `open`.
 
-        ``kept_requests`` and ``kept_trace_points`` bound the ended requests and the trace points. ``kept_messages`` and
-        ``kept_message_bytes`` bound the own messages, and those that the application has finished; 0 keeps none for
-        long. An eighth more of each is kept for a while. ``max_bytes`` bounds the size of the file without its log;
-        beyond it writes fail as on a full disk.
+        ``kept_messages`` and ``kept_message_bytes`` bound the own messages, and those that the application has
+        finished; 0 keeps none for long. An eighth more of each is kept for a while.
         """
-        self._bounds = Bounds(kept_requests, kept_trace_points, kept_messages, kept_message_bytes)
-        self._bounds.check()
-        if max_bytes is not None:
-            check_bounds(max_bytes=max_bytes)
+        self._bounds = Bounds(kept_messages, kept_message_bytes).check()
         self._path = Path(path).absolute()
-        self._max_bytes = max_bytes
         self._open: _Open | None = None
 
     def __repr__(self) -> str:
@@ -113,7 +102,6 @@ class SqliteStore(ChannelStore):
             connection = resources.enter_context(closing(self._connect(path)))
             create_tables(connection, path)
             use_log(connection, path)
-            self._limit(connection)
             opening = claim(connection, path, channel_id, sender_id, content_topic)
             check_structure(connection, path)
             stored = _read(connection, opening)
@@ -198,11 +186,6 @@ class SqliteStore(ChannelStore):
             raise StorageError(f"{self._path} is not open: open the store before asking it")
         return self._open
 
-    def _limit(self, connection: sqlite3.Connection) -> None:
-        if self._max_bytes is not None:
-            (page_size,) = connection.execute("PRAGMA page_size").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {max(1, self._max_bytes // page_size)}")
-
 
 def _read(connection: sqlite3.Connection, opening: int) -> Stored:
     columns = "SELECT place, body, check_value FROM"
@@ -211,7 +194,7 @@ def _read(connection: sqlite3.Connection, opening: int) -> Stored:
         "SELECT number, body, check_value FROM inbox JOIN messages USING (number) ORDER BY number"
     )
     rows = connection.execute("SELECT number, body, check_value FROM handling ORDER BY number")
-    handling = tuple(starmap(read_handling, rows))
+    handling = tuple(read(Handling, f"handling/{number}", *record) for number, *record in rows)
     aside = {each.number for each in handling if each.set_aside is not None}
     return Stored(
         changes=tuple(starmap(read_state, state)),

@@ -25,22 +25,19 @@ from fairway.storage.channel_store import (
     Handling,
     MessagePlace,
     OwnMessage,
+    SendOutcome,
     StoredRequest,
     TracePoint,
     placement_of,
 )
 from fairway.storage.commit_queue import Entry
-from fairway.storage.records import (
-    handling_columns,
-    message_columns,
-    point_columns,
-    record_place,
-    request_columns,
-    state_columns,
-)
+from fairway.storage.records import check_value, plain_point, sealed
 from fairway.storage.sqlite_connection import CHECKPOINT, GuardedConnection, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
+KEPT_REQUESTS: Final = 100_000
+"""Ended requests that a store keeps."""
+KEPT_TRACE_POINTS: Final = 200_000
 TRIM_AFTER: Final = 1_000
 """New requests and trace points after which old ones are removed."""
 CHECKPOINT_AFTER_BYTES: Final = 8_388_608
@@ -155,29 +152,43 @@ class Fold:
         """Yield the statements, each with its rows."""
         history, gone_history, state, gone_state = [], [], [], []
         for (table, key), row in self.rows.items():
-            place = record_place(table, key)
+            place = f"{table}/{key}"
             if table == HISTORY:
                 if row is None:
                     gone_history.append((place,))
                 else:
-                    history.append(state_columns(place, row))
+                    history.append((place, *sealed(place, row)))
             elif row is not None:
-                state.append((numbers.put(place), *state_columns(place, row)))
+                state.append((numbers.put(place), place, *sealed(place, row)))
             elif (number := numbers.remove(place)) is not None:
                 gone_state.append((number,))
         yield PUT_HISTORY, history
         yield REMOVE_HISTORY, gone_history
         yield PUT_STATE, state
         yield REMOVE_STATE, gone_state
-        yield PUT_MESSAGE, [message_columns(number, message) for number, message in self.messages.items()]
+        messages = [
+            (number, isinstance(message, OwnMessage), *sealed(f"messages/{number}", message))
+            for number, message in self.messages.items()
+        ]
+        yield PUT_MESSAGE, messages
         new = [each for each in self.placed.values() if each.earlier is None or each.number in self.messages]
         yield PUT_PLACE, [(*each.order_key, each.number, each.size_bytes) for each in new]
         yield PUT_UNREAD, [(number,) for number in self.unread]
         yield REMOVE_UNREAD, [(number,) for number in self.finished]
-        yield PUT_HANDLING, [handling_columns(handling) for handling in self.handling.values()]
+        handling = [(number, *sealed(f"handling/{number}", each)) for number, each in self.handling.items()]
+        yield PUT_HANDLING, handling
         yield REMOVE_HANDLING, [(number,) for number in self.finished]
-        yield PUT_REQUEST, [request_columns(request) for request in self.requests.values()]
-        yield PUT_POINT, [point_columns(number, point) for number, point in self.points]
+        requests = [(key, _ended_at_ms(each), *sealed(f"requests/{key}", each)) for key, each in self.requests.items()]
+        yield PUT_REQUEST, requests
+        points = [(number, *plain_point(point)) for number, point in self.points]
+        yield PUT_POINT, [(*point, check_value(point[-1], f"trace/{point[0]}")) for point in points]
+
+
+def _ended_at_ms(request: StoredRequest) -> int | None:
+    """Return when a request ended, by which old ones are removed; None if it is open."""
+    if request.outcome is SendOutcome.OPEN:
+        return None
+    return request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms
 
 
 class SqliteWriter:
@@ -238,10 +249,10 @@ class SqliteWriter:
         self._connection.execute(
             "DELETE FROM requests WHERE ended_at_ms < (SELECT ended_at_ms FROM requests "
             "WHERE ended_at_ms IS NOT NULL ORDER BY ended_at_ms DESC LIMIT 1 OFFSET ?)",
-            (self._bounds.requests - 1,),
+            (KEPT_REQUESTS - 1,),
         )
         self._connection.execute(
-            "DELETE FROM trace WHERE number <= (SELECT max(number) FROM trace) - ?", (self._bounds.trace_points,)
+            "DELETE FROM trace WHERE number <= (SELECT max(number) FROM trace) - ?", (KEPT_TRACE_POINTS,)
         )
 
     def _trim_messages(self) -> None:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
-from fairway.storage.channel_store import KEPT_REQUESTS, KEPT_TRACE_POINTS, ChannelStore, Stored, Write
+from fairway.storage.channel_store import ChannelStore, Stored, Write
 from fairway.storage.commit_queue import CommitDriver, Done, LoopDriver
 from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, GuardedConnection, connect
 from fairway.storage.sqlite_store import SqliteStore
@@ -159,19 +159,10 @@ class SimulatedDisk:
         """Close the disk."""
         self.close()
 
-    def store(
-        self,
-        name: str,
-        *,
-        kept_requests: int = KEPT_REQUESTS,
-        kept_trace_points: int = KEPT_TRACE_POINTS,
-        max_bytes: int | None = None,
-    ) -> ChannelStore:
-        """Return the store of a machine, for one run of its program; the options are those of `SqliteStore`."""
+    def store(self, name: str) -> ChannelStore:
+        """Return the store of a machine, for one run of its program."""
         machine = self._machine(name)
-        store = _SimulatedStore(
-            machine, kept_requests=kept_requests, kept_trace_points=kept_trace_points, max_bytes=max_bytes
-        )
+        store = _SimulatedStore(machine)
         machine.stores.append(store)
         return store
 
@@ -317,8 +308,8 @@ class _SlowDriver(LoopDriver):
 class _SimulatedStore(SqliteStore):
     """A store on a machine, for one run of its program."""
 
-    def __init__(self, machine: _Machine, **options: Any) -> None:
-        super().__init__(machine.path, **options)
+    def __init__(self, machine: _Machine) -> None:
+        super().__init__(machine.path)
         self._machine = machine
         self._is_dead = False
         self._committing: _SlowDriver | None = None
