@@ -161,7 +161,6 @@ class CommitQueue:
         self._in_commit: list[Entry] = []
         self._is_hurried = False
         """Whether a queued write has hurry."""
-        self._requests: dict[str, StoredRequest] = {}
         self._closing = False
         self.error: StorageError | None = None
         """The error after which nothing more is written."""
@@ -177,8 +176,6 @@ class CommitQueue:
                 self._is_hurried |= hurry
                 queued.append(Entry(write, self._next_point, done))
                 self._next_point += len(write.trace)
-                for request in write.requests:
-                    self._requests[request.request_id] = request
         if not is_open:
             done(StorageError("the store is being closed: nothing more is written"))
         elif wakes:
@@ -186,22 +183,24 @@ class CommitQueue:
 
     def request(self, request_id: str) -> StoredRequest | None:
         """Return a request that is not yet durable, or None."""
-        return self._requests.get(request_id)
+        requests = (request for entry in reversed(self._uncommitted()) for request in entry.write.requests)
+        return next((request for request in requests if request.request_id == request_id), None)
 
     def message(self, number: int) -> MessageReceived | None:
         """Return a message of the inbox that is not yet durable, or None."""
-        with self._lock:
-            entries = [*self._in_commit, *self._queued]
-        delivered = (pair for entry in entries for pair in entry.write.delivered)
+        delivered = (pair for entry in self._uncommitted() for pair in entry.write.delivered)
         return next((message for given, message in delivered if given == number), None)
 
     def points(self) -> tuple[int | None, list[TracePoint]]:
         """Return the number of the first trace point that is not yet durable, and all of them; None without writes."""
-        with self._lock:
-            entries = [*self._in_commit, *self._queued]
+        entries = self._uncommitted()
         if not entries:
             return None, []
         return entries[0].first_point, [point for entry in entries for point in entry.write.trace]
+
+    def _uncommitted(self) -> list[Entry]:
+        with self._lock:
+            return [*self._in_commit, *self._queued]
 
     def close(self) -> None:
         """Commit the queued writes, and end the driver. Must not be called from an answer."""
@@ -220,10 +219,6 @@ class CommitQueue:
             self._attempt(self._commit, entries)
         with self._lock:
             self._in_commit = []
-            for entry in entries:
-                for request in entry.write.requests:
-                    if self._requests.get(request.request_id) is request:
-                        del self._requests[request.request_id]
         for entry in entries:
             try:
                 entry.done(self.error)

@@ -66,9 +66,10 @@ SELECT min(pubsubTopic) FROM Message INDEXED BY {_TOPIC_INDEX} WHERE contentTopi
 _ANY_TEXT: Final = f"""
 SELECT 1 FROM Message INDEXED BY {_TOPIC_INDEX} WHERE contentTopic < x'' LIMIT 1
 """  # noqa: S608
-_BEFORE_EVERY_TEXT: Final = float("-inf")
 
-_Topic = str | bytes
+_BEFORE_EVERY_TOPIC: Final = 0
+"""SQLite sorts numbers before blobs."""
+
 _in_order = itemgetter(5, 0)
 
 
@@ -124,27 +125,23 @@ def page_rows(database: sqlite3.Connection, part: ArchiveSlice, query: PageQuery
 
 def _runs(
     database: sqlite3.Connection, pubsub_topic: bytes | None, content_topics: set[bytes]
-) -> list[tuple[_Topic, _Topic]] | None:
-    """Return the pairs of topics to merge, in the types of the file; None if the range of time is to be read."""
+) -> list[tuple[bytes, bytes]] | None:
+    """Return the pairs of topics to merge; None if the range of time is to be read, as in a file with text topics."""
     if not 0 < len(content_topics) <= MAX_MERGED_TOPICS or not has_topic_index(database):
         return None
-    any_text = database.execute(_ANY_TEXT).fetchone() is not None
-    runs: list[tuple[_Topic, _Topic]] = []
-    for content in (form for topic in content_topics for form in (_forms(topic) if any_text else (topic,))):
-        if pubsub_topic is not None:
-            runs += [(content, form) for form in _forms(pubsub_topic)]
-            continue
-        (found,) = database.execute(_NEXT_PUBSUB_TOPIC, (content, _BEFORE_EVERY_TEXT)).fetchone()
+    if database.execute(_ANY_TEXT).fetchone() is not None:
+        return None
+    if pubsub_topic is not None:
+        return [(content, pubsub_topic) for content in content_topics]
+    runs: list[tuple[bytes, bytes]] = []
+    for content in content_topics:
+        (found,) = database.execute(_NEXT_PUBSUB_TOPIC, (content, _BEFORE_EVERY_TOPIC)).fetchone()
         while found is not None:
             runs.append((content, found))
             if len(runs) > MAX_RUNS:
                 return None
             (found,) = database.execute(_NEXT_PUBSUB_TOPIC, (content, found)).fetchone()
     return runs
-
-
-def _forms(topic: bytes) -> tuple[_Topic, _Topic]:
-    return topic, topic.decode()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from fairway.errors import StoreLockedError
 from fairway.storage.descriptors import Descriptor
@@ -37,8 +37,6 @@ else:
 
 
 _POLL_S: Final = 0.002
-_HELD: Final[dict[Path, Descriptor]] = {}
-"""Lock file -> its descriptor, which a forked child finds closed."""
 
 
 class StoreLock:
@@ -50,44 +48,35 @@ class StoreLock:
         Raises `StoreLockedError` if it is still held after ``wait_s`` seconds, and `OSError` if the lock file cannot be
         created.
         """
-        self._path = store.with_name(f"{store.name}.lock")
-        self._descriptor = Descriptor(self._path, os.O_RDWR | os.O_CREAT)
+        self._descriptor = Descriptor(store.with_name(f"{store.name}.lock"), os.O_RDWR | os.O_CREAT)
+        until_s = time.monotonic() + wait_s
         try:
-            self._acquire(store, user, f"an {kind}" if kind[0] in "aeiou" else f"a {kind}", wait_s)
+            while not self._acquire():
+                if time.monotonic() >= until_s:
+                    self._refuse(store, user, kind)
+                time.sleep(_POLL_S)
             os.ftruncate(self._descriptor.number, 0)
             os.write(self._descriptor.number, f"{os.getpid()}\n".encode())
         except BaseException:
             self._descriptor.close()
             raise
-        _HELD[self._path] = self._descriptor
 
     def release(self) -> None:
         """Release the lock."""
-        if _HELD.get(self._path) is self._descriptor:
-            del _HELD[self._path]
         self._descriptor.close()
 
-    def _acquire(self, store: Path, user: str, store_of_its_own: str, wait_s: float) -> None:
-        until_s = time.monotonic() + wait_s
-        while True:
-            try:
-                _lock(self._descriptor.number)
-            except (BlockingIOError, PermissionError) as error:
-                if time.monotonic() >= until_s:
-                    raise StoreLockedError(self._refusal(store, user, store_of_its_own)) from error
-                time.sleep(_POLL_S)
-            else:
-                return
+    def _acquire(self) -> bool:
+        try:
+            _lock(self._descriptor.number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
 
-    def _refusal(self, store: Path, user: str, store_of_its_own: str) -> str:
-        held = _HELD.get(self._path)
-        if held is not None and held.is_open:
-            return (
-                f"{store} is open already in this process ({os.getpid()}): close the other {user} first, "
-                f"or give each {user} {store_of_its_own} of its own"
-            )
+    def _refuse(self, store: Path, user: str, kind: str) -> NoReturn:
         holder = os.read(self._descriptor.number, 32).decode("ascii", "replace").strip() or "of unknown number"
-        return (
-            f"{store} is used by process {holder}: end that process or close its {user}, "
-            f"or give this {user} {store_of_its_own} of its own"
-        )
+        advice = f"or give each {user} its own {kind}"
+        if holder == str(os.getpid()):
+            raise StoreLockedError(
+                f"{store} is open already in this process ({holder}): close the other {user} first, {advice}"
+            )
+        raise StoreLockedError(f"{store} is used by process {holder}: end that process or close its {user}, {advice}")
