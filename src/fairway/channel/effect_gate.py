@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from fairway.errors import StorageError, copy_of
 from fairway.foreign_code import ForeignCode
@@ -21,15 +21,12 @@ from fairway.storage.channel_store import ChannelStore, Write
 Item = TypeVar("Item")
 
 
-class _Entry(Generic[Item]):
+class _Entry(NamedTuple, Generic[Item]):
     """A write that the store has not confirmed, and the items that wait for it."""
 
-    __slots__ = ("hurry", "items", "waiter")
-
-    def __init__(self, items: list[Item], waiter: asyncio.Future[None] | None, *, hurry: bool) -> None:
-        self.items = items
-        self.waiter = waiter
-        self.hurry = hurry
+    items: list[Item]
+    waiter: asyncio.Future[None] | None
+    hurry: bool
 
 
 class EffectGate(Generic[Item]):
@@ -68,11 +65,11 @@ class EffectGate(Generic[Item]):
         if self.error is not None:
             raise copy_of(self.error)
         if write is None and self._pending and (self._pending[-1].hurry or not hurry):
-            self._pending[-1].items += items
+            self._pending[-1].items.extend(items)
             return None
         waiter = self._loop.create_future() if wait else None
         is_first = not self._pending
-        self._pending.append(_Entry(items, waiter, hurry=hurry))
+        self._pending.append(_Entry(items, waiter, hurry))
         if write is None and is_first:
             self._answers.append(None)
         else:

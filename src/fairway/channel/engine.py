@@ -49,7 +49,6 @@ from fairway.protocol.effects import (
     Publish,
     QueryStore,
 )
-from fairway.protocol.incoming.retrieval import QueryBudget
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
 from fairway.protocol.stack import Accepted, Stack
 from fairway.storage.channel_store import (
@@ -101,12 +100,12 @@ class Engine:
         self.proofs = None if rln is None else ProofMaker(rln, clock, proven=self._proven, learned=self._learned)
         self.retriever = Retriever(
             node,
-            stack.content_topic,
             self._pubsub_topic,
-            QueryBudget(options.advanced.max_store_queries_per_minute),
-            clock,
-            self,
             stack,
+            clock,
+            carry_out=self.carry_out,
+            take_in=self._take_in_stored,
+            processed=self._processed,
         )
         self.subscription: Subscription[RoutedMessage] | None = None
         self._node = node
@@ -123,7 +122,6 @@ class Engine:
         self._read_ms = 0
         """The clock when the timer was last set."""
         self._is_running = False
-        self._has_stopped = False
         self._had_store = False
         self._plans_held_back = False
         self._node_status: NodeStatus | None = None
@@ -170,7 +168,6 @@ class Engine:
         if ciphers:
             await asyncio.wait(ciphers, timeout=_GOODBYE_S)
         await self.publisher.stop()
-        self._has_stopped = True
 
     async def _say_goodbye(self) -> None:
         """Acknowledge received messages in a last sync message, so that their senders stop sending them."""
@@ -179,7 +176,7 @@ class Engine:
             self._enter(self.stack.tick)
             try:
                 async with asyncio.timeout(_GOODBYE_S):
-                    await self.processed()
+                    await self._processed()
                     if self.proofs is not None:
                         await self.proofs.idle()
                         await self.commits.passed()
@@ -193,11 +190,14 @@ class Engine:
         self._arm()
         self._carry_out(effects)
 
-    def send(self, accepted: Accepted, payload: bytes, now_ms: int) -> asyncio.Future[None] | None:
+    def send(
+        self, accepted: Accepted, payload: bytes, now_ms: int, *, is_repeated: bool
+    ) -> asyncio.Future[None] | None:
         """Store a send and its message, then carry out its effects; return a future of the store."""
         self._arm()
         lamport = self.stack.next_lamport(now_ms)
-        return self._carry_out(accepted.effects, sent=self._records.accepted(accepted, payload, lamport, now_ms))
+        sent = self._records.accepted(accepted, payload, lamport, now_ms, is_repeated=is_repeated)
+        return self._carry_out(accepted.effects, sent=sent)
 
     def _carry_out(self, effects: tuple[Effect, ...], *, sent: Write | None = None) -> asyncio.Future[None] | None:
         self._made_room.set()
@@ -256,8 +256,8 @@ class Engine:
         return self.commits.add(write, outward, wait=sent is not None, hurry=hurry or bool(requests))
 
     def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
-        """Store what the application did with messages, then emit events; return False if the store is closed."""
-        if self._has_stopped or self.commits.error is not None:
+        """Store what the application did with messages, then emit events; return False if the store has failed."""
+        if self.commits.error is not None:
             return False
         self._plan_held_back()
         trace = tuple(
@@ -283,9 +283,8 @@ class Engine:
             raise copy_of(self.commits.error)
 
     async def room(self) -> None:
-        """Wait while too many writes or transmissions are under way."""
+        """Wait while too many writes are under way, or too many transmissions wait."""
         await self.commits.room(_MAX_UNCOMMITTED)
-        await self.publisher.room()
         while self._is_running and self.stack.backlog >= self.stack.options.rate_limit.max_queued:
             self._made_room.clear()
             await self._made_room.wait()
@@ -298,7 +297,8 @@ class Engine:
                 # The state is stored: the next start sends and queries again.
                 return
             case Prove():
-                self._prove(item)
+                assert self.proofs is not None, "a stack without a provider requests no proof"
+                self.proofs.put(item)
             case Publish():
                 self.publisher.put(item)
             case QueryStore():
@@ -313,26 +313,6 @@ class Engine:
 
     def _learned(self, quota: EpochQuota | None) -> None:
         self._enter(lambda now_ms: self.stack.set_provider_quota(quota, now_ms))
-
-    def _prove(self, item: Prove) -> None:
-        if self.proofs is not None:
-            self.proofs.put(item)
-
-    def tell_now(self, event: Event) -> None:
-        """Emit an event."""
-        self.carry_out((Emit(event=event),))
-
-    def store_answered(self, query: QueryStore) -> None:
-        """Take a query by hash that the store answered."""
-        self.carry_out(self.stack.store_answered(query, self._clock()))
-
-    def store_read(self, up_to_ns: int) -> None:
-        """Take the Unix nanoseconds up to which the time offline is read."""
-        self.carry_out(self.stack.catch_up_progressed(up_to_ns, self._clock()))
-
-    def caught_up(self, query: QueryStore) -> None:
-        """Take the query for the time offline, of which all is read."""
-        self.carry_out(self.stack.caught_up(query.end_ns or 0, self._clock()))
 
     def _published(self, publication: Publish, result: SendResult) -> None:
         def answered(now_ms: int) -> tuple[Effect, ...]:
@@ -363,17 +343,7 @@ class Engine:
                 self.stack.set_node_quota(quota.limit, now_ms, epoch_ms=quota.epoch_ms, remaining=quota.remaining)
             )
 
-    def _receive(self, routed: RoutedMessage) -> None:
-        """Process one message. The caller calls `_arm` after the last message of a batch."""
-        if self._is_running:
-            with self._failing():
-                self._update_room()
-                effects = self.stack.receive(routed.message, self._clock(), message_hash=routed.message_hash)
-                if effects:
-                    self._carry_out(effects)
-                self._plan_held_back()
-
-    async def take_in_stored(self, routed: RoutedMessage) -> None:
+    async def _take_in_stored(self, routed: RoutedMessage) -> None:
         """Process a message of a store when the application has room for it."""
         await self._room_in_inbox()
         stored = (routed.message, routed.message_hash)
@@ -391,7 +361,8 @@ class Engine:
                 return
             for count, routed in enumerate(batch, 1):
                 await self._room_in_inbox()
-                self._receive(routed)
+                receive = partial(self.stack.receive, routed.message, message_hash=routed.message_hash)
+                self._enter(receive, arms=False)
                 if count % _TURN == 0:
                     self._arm()
                     await asyncio.sleep(0)
@@ -452,7 +423,7 @@ class Engine:
         while self.stack.holds_back or min(self._room()) <= 0:
             if not is_told and min(self._room(decrypting=0)) <= 0:
                 is_told = True
-                self.tell_now(LimitReached(limit=Limit.UNREAD_MESSAGES, bound=bound))
+                self.carry_out((Emit(event=LimitReached(limit=Limit.UNREAD_MESSAGES, bound=bound)),))
             await self._inbox.changed()
 
     def _room(self, decrypting: int | None = None) -> tuple[int, int]:
@@ -477,7 +448,7 @@ class Engine:
         self._enter(self.stack.deliver_held_back)
         self._inbox.wake()
 
-    async def processed(self) -> None:
+    async def _processed(self) -> None:
         """Wait until all that is under way now is encrypted, decrypted and stored.
 
         What comes meanwhile is not waited for: where messages come faster than the disk writes, some always are under
@@ -518,12 +489,15 @@ class Engine:
             else:
                 self._arm()
 
-    def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
-        """Call the protocol from a callback."""
+    def _enter(self, call: Callable[[int], tuple[Effect, ...]], *, arms: bool = True) -> None:
+        """Call the protocol from a task or a callback; unless it ``arms`` the timer, the caller does so later."""
         if self._is_running:
             with self._failing():
                 self._update_room()
-                self.carry_out(call(self._clock()))
+                effects = call(self._clock())
+                if arms:
+                    self._arm()
+                self._carry_out(effects)
                 self._plan_held_back()
 
     @contextmanager

@@ -14,9 +14,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from fairway.channel.handlers import Handler, SerialHandler
-from fairway.channel.inbox import Delivered, Inbox
-from fairway.channel.listeners import Listeners
+from fairway.channel.inbox import Inbox
+from fairway.channel.listeners import Handler, Listeners, SerialHandler
 from fairway.events import Event, Limit, LimitReached, MessageReceived, MessageSetAside
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.storage.channel_store import Handling, Write
@@ -73,15 +72,18 @@ class MessageHandling:
 
     def proceed(self) -> None:
         """Hand over unread messages."""
+        self._listeners.pass_on_unread()
         if self._handler is not None and self._is_running:
             self._handler.proceed()
 
-    def later(self, number: int, seconds: float, hand_over: Callable[[], None]) -> None:
-        """Hand a message over after a time, unless the channel stops or the message is finished before."""
+    def later(self, number: int, seconds: float) -> None:
+        """Hand a held message over after a time, unless the channel stops or the message is finished before."""
+        delivered = self._inbox.postpone(number)
 
         def due() -> None:
             self._timers.pop(number, None)
-            hand_over()
+            if delivered is not None and self._inbox.resume(delivered):
+                self.proceed()
 
         self._timers[number] = asyncio.get_running_loop().call_later(seconds, due)
 
@@ -100,31 +102,31 @@ class MessageHandling:
         if timer is not None:
             timer.cancel()
 
-    def _take(self) -> tuple[Delivered, MessageReceived] | None:
+    def _take(self) -> MessageReceived | None:
         delivered = self._inbox.take() if self._is_running else None
         if delivered is None:
             return None
         self._inbox.handled = delivered
-        return delivered, delivered.message
+        return delivered.message
 
-    def _handled(self, delivered: Delivered, error: BaseException | None) -> None:
+    def _handled(self, message: MessageReceived, error: BaseException | None) -> None:
         """Finish a message, or try it again later."""
-        self._inbox.handled = None
+        delivered, self._inbox.handled = self._inbox.handled, None
+        assert delivered is not None, "the handler had it"
+        assert self._handler is not None, "it has ended"
         if error is None:
             self._inbox.finish(delivered.number)
             return
-        assert self._handler is not None, "it has ended"
-        self._listeners.failed(self._handler.name, delivered.message, error)
+        self._listeners.failed(self._handler.name, message, error)
         if delivered.number is not None and self._inbox.waits(delivered.number):
-            self._retry(delivered.number, delivered.message, repr(error))
+            self._retry(delivered.number, message, repr(error))
 
     def _retry(self, number: int, message: MessageReceived, error: str) -> None:
         attempts = self._attempts[number] = self._attempts.get(number, 0) + 1
         if attempts < self._max_attempts:
             self._keep(Write(handling=(Handling(number=number, attempts=attempts),)), ())
-            later = self._inbox.postpone(number)
-            if later is not None and self._is_running:
-                self.later(number, self._pause_s, lambda: self._again(later))
+            if self._is_running:
+                self.later(number, self._pause_s)
             return
         aside = MessageSetAside(
             number=number,
@@ -146,7 +148,3 @@ class MessageHandling:
             events.append(LimitReached(limit=Limit.SET_ASIDE, bound=self._max_set_aside))
         handling = Handling(number=number, attempts=attempts, set_aside=aside)
         self._keep(Write(handling=(handling,), finished=tuple(finished)), tuple(events))
-
-    def _again(self, delivered: Delivered) -> None:
-        if self._inbox.resume(delivered):
-            self.proceed()

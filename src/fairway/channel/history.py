@@ -72,16 +72,12 @@ def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Itera
                 outcome=None if request is None else request.outcome,
             )
         else:
-            yield _received(key, position, message)
-
-
-def _received(key: OrderKey, position: int, message: MessageReceived) -> HistoryMessage:
-    return HistoryMessage(
-        order_key=key,
-        position=position,
-        message_id=message.message_id,
-        sender_id=message.sender_id,
-        payload=message.payload,
-        timestamp_ns=message.timestamp_ns,
-        dependencies_met=message.dependencies_met,
-    )
+            yield HistoryMessage(
+                order_key=key,
+                position=position,
+                message_id=message.message_id,
+                sender_id=message.sender_id,
+                payload=message.payload,
+                timestamp_ns=message.timestamp_ns,
+                dependencies_met=message.dependencies_met,
+            )

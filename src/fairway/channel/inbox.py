@@ -58,8 +58,8 @@ class Inbox:
         self._ephemeral = 0
         self._ephemeral_unread = 0
         self._changed = asyncio.Event()
-        self._ended = False
         self._failure: BaseException | None = None
+        """What the loops raise, if they have ended."""
         self._loops: WeakSet[MessageLoop] = WeakSet()
 
     def __len__(self) -> int:
@@ -174,20 +174,18 @@ class Inbox:
                 return number
         return None
 
-    async def next(self) -> Delivered | None:
-        """Wait for the next message that no reader has taken; return None when the channel is closed.
+    async def next(self) -> Delivered:
+        """Wait for the next message that no reader has taken.
 
-        A closed channel hands its unread messages over at its next start, because they cannot be finished any more.
+        Raises `StopAsyncIteration` when the channel is closed. It hands its unread messages over at its next start,
+        because they cannot be finished any more.
         """
-        while True:
-            if self._failure is not None:
-                raise copy_of(self._failure)
-            if self._ended:
-                return None
+        while self._failure is None:
             delivered = self.take()
             if delivered is not None:
                 return delivered
             await self._changed.wait()
+        raise copy_of(self._failure)
 
     async def changed(self) -> None:
         """Wait until a message comes or is finished, or the channel closes."""
@@ -208,14 +206,9 @@ class Inbox:
         for number in [each for each in self._held if each not in self._unread]:
             self.finish(number)
 
-    def fail(self, failure: BaseException) -> None:
-        """Raise an error in all loops, until the channel is started again."""
-        self._failure = failure
-        self.wake()
-
-    def end(self) -> None:
-        """End all loops."""
-        self._ended = True
+    def end(self, failure: BaseException | None = None) -> None:
+        """End all loops, or raise an error in them until the channel is started again."""
+        self._failure = failure or StopAsyncIteration()
         self.wake()
 
     def wake(self) -> None:
@@ -242,8 +235,5 @@ class MessageLoop:
         if self.in_hand is not None:
             self._inbox.finish(self.in_hand.number)
             self.in_hand = None
-        delivered = await self._inbox.next()
-        if delivered is None:
-            raise StopAsyncIteration
-        self.in_hand = delivered
-        return delivered.message
+        self.in_hand = await self._inbox.next()
+        return self.in_hand.message

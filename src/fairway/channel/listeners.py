@@ -1,7 +1,8 @@
 """The listeners of a channel: event handlers, by type, and loops over all events.
 
 An exception in a handler is logged, counted and reported as `HandlerFailed`; the channel continues. A handler gets one
-event after the other, in order.
+event after the other, in order. It may be a coroutine function, or return another awaitable, and never delays the
+channel. Each awaitable runs in a task of its own: if that task is cancelled, the call has failed.
 
 Events before the first listener wait for it, and for all listeners that are added in the same turn of the event loop.
 So listeners can be added before or after the start of the channel, and in any order.
@@ -14,15 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Self
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, Self
 
-from fairway.channel.handlers import Handler, SerialHandler, close_calls
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
+from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
 from fairway.owned_tasks import OwnedTasks
 from fairway.subscription import Subscription
@@ -31,6 +34,10 @@ from fairway.type_checks import check_callback
 Told = tuple[Event, Delivered | None]
 """An event; for a received message, with its place in the inbox."""
 
+Handler = Callable[[Any], Awaitable[object] | object]
+
+_GRACE_S: Final = 1.0
+"""Time that a closing channel gives running handlers to end, and then to end after their cancellation."""
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; for further ones the oldest are dropped and counted."""
 _MAX_EARLY: Final = 1_000
@@ -51,30 +58,75 @@ def event_type(what: str | type) -> type:
     raise ConfigurationError(f"there is no event {what!r}; {hint}the names are {', '.join(known)}")
 
 
+class SerialHandler:
+    """Calls one handler with one argument after the other."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        calls: OwnedTasks,
+        take: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], None],
+    ) -> None:
+        """``take`` returns the next argument, or None if there is none now.
+
+        ``done`` is called after each call, with the argument and the exception that the handler raised. ``calls`` owns
+        the tasks.
+        """
+        self.name: str = getattr(handler, "__qualname__", repr(handler))
+        self._handler = handler
+        self._calls = calls
+        self._take = take
+        self._done = done
+        self._is_busy = False
+        self._is_proceeding = False
+
+    def proceed(self) -> None:
+        """Call the handler with what there is, unless it is busy; call this whenever there may be another argument."""
+        if self._is_proceeding:
+            return
+        self._is_proceeding = True
+        try:
+            while not self._is_busy and (argument := self._take()) is not None:
+                self._is_busy = True
+                self._call(argument)
+        finally:
+            self._is_proceeding = False
+
+    def _call(self, argument: Any) -> None:
+        def ended(error: BaseException | None) -> None:
+            self._is_busy = False
+            self._done(argument, error)
+            self.proceed()
+
+        what = f"handler {self.name}"
+        try:
+            with ForeignCode(what):
+                result = self._handler(argument)
+        except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
+            ended(error)
+            return
+        if inspect.isawaitable(result):
+            self._calls.spawn(_awaited(result, what, ended), what, failed=ended)
+        else:
+            ended(None)
+
+
 class EventStream:
     """A loop over events."""
 
-    def __init__(self, told: Subscription[Told], inbox: Inbox, *, finishes: bool) -> None:
-        self._told = told
+    def __init__(self, inbox: Inbox, on_close: Callable[[EventStream], None], *, finishes: bool) -> None:
+        self.told: Final = Subscription[Told](max_items=_MAX_EVENTS, on_close=lambda: on_close(self))
         self._inbox = inbox
         self._finishes = finishes
         self._binding = LoopBinding("the loop over events")
         self._in_hand: Delivered | None = None
         self._failure: BaseException | None = None
 
-    @property
-    def dropped(self) -> int:
-        """Events that were dropped because this loop is too slow."""
-        return self._told.dropped
-
-    def put(self, event: Event, delivered: Delivered | None) -> None:
-        """Add an event."""
-        self._told.put((event, delivered))
-
     def close(self, failure: BaseException | None = None) -> None:
         """End the iteration after the events so far, with an error if one is given."""
         self._failure = failure
-        self._told.close()
+        self.told.close()
 
     def __aiter__(self) -> Self:
         return self
@@ -86,7 +138,7 @@ class EventStream:
         # A later start hands over a new object for each unfinished message; only the newest may finish it.
         if in_hand is not None and self._finishes and self._inbox.held(in_hand.number) is in_hand:
             self._inbox.finish(in_hand.number)
-        async for event, delivered in self._told:
+        async for event, delivered in self.told:
             if delivered is None or self._inbox.held(delivered.number) in {None, delivered}:
                 self._in_hand = delivered
                 return event
@@ -135,8 +187,7 @@ class Listeners:
 
     def stream(self) -> EventStream:
         """Return a loop over every event from now on."""
-        told: Subscription[Told] = Subscription(max_items=_MAX_EVENTS, on_close=lambda: self._streams.remove(stream))
-        stream = EventStream(told, self._inbox, finishes=self._finishes)
+        stream = EventStream(self._inbox, self._streams.remove, finishes=self._finishes)
         self._streams.append(stream)
         self._begin_soon()
         return stream
@@ -144,13 +195,13 @@ class Listeners:
     def dropped(self) -> int:
         """Return the number of events that slow readers lost."""
         registered = (each for registrations in self._handlers.values() for each in registrations)
-        return sum(stream.dropped for stream in self._streams) + sum(each.dropped for each in registered)
+        return sum(stream.told.dropped for stream in self._streams) + sum(each.dropped for each in registered)
 
     def tell(self, event: Event, delivered: Delivered | None = None) -> None:
         """Pass an event to all listeners, or keep it for the first one."""
         self._begin()
         if delivered is not None and delivered.number is not None and self._finishes:
-            self._pass_on_unread()
+            self.pass_on_unread()
         elif self._early is None:
             self._pass_on(event, delivered)
         elif delivered is None:
@@ -164,21 +215,21 @@ class Listeners:
         if not isinstance(event, HandlerFailed):
             self.tell(HandlerFailed(handler=name, event_name=EVENT_NAMES[type(event)], error=repr(error)))
 
-    def fail(self, error: BaseException) -> None:
-        """Raise an error in the loops, after the events so far."""
+    def end(self, failure: BaseException | None = None) -> None:
+        """End the loops after the events so far, with an error if one is given."""
         self._begin()
         for stream in list(self._streams):
-            stream.close(error)
-
-    def end(self) -> None:
-        """End the loops, after the events so far."""
-        self._begin()
-        for stream in list(self._streams):
-            stream.close()
+            stream.close(failure)
 
     async def close(self) -> None:
         """Wait up to a second for handlers, and cancel those that have not ended."""
-        await close_calls(self.calls)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await self.calls.wait()
+                return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await self.calls.close()
 
     def _begin_soon(self) -> None:
         if self._turn is None:
@@ -193,17 +244,17 @@ class Listeners:
         early, self._early = self._early or (), None
         for event in early:
             self._pass_on(event, None)
-        self._pass_on_unread()
+        self.pass_on_unread()
 
-    def _pass_on_unread(self) -> None:
-        """Pass on the messages that no loop over events got, if one is to receive them."""
+    def pass_on_unread(self) -> None:
+        """Pass on the messages that no loop over events got, if these loops finish messages."""
         if self._finishes:
             while self._streams and (delivered := self._inbox.take()) is not None:
                 self._pass_on(delivered.message, delivered)
 
     def _pass_on(self, event: Event, delivered: Delivered | None) -> None:
         for stream in self._streams:
-            stream.put(event, delivered)
+            stream.told.put((event, delivered))
         for registration in list(self._handlers.get(type(event), ())):
             registration.put(event)
 
@@ -227,9 +278,15 @@ class _Registration:
         self.waiting.append(event)
         self._calling.proceed()
 
-    def _take(self) -> tuple[Event, Event] | None:
-        return (self.waiting[0], self.waiting.popleft()) if self.waiting else None
+    def _take(self) -> Event | None:
+        return self.waiting.popleft() if self.waiting else None
 
     def _handled(self, event: Event, error: BaseException | None) -> None:
         if error is not None:
             self._failed(self._calling.name, event, error)
+
+
+async def _awaited(result: Awaitable[object], what: str, ended: Callable[[BaseException | None], None]) -> None:
+    with ForeignCode(what):
+        await result
+    ended(None)

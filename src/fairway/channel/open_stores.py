@@ -41,8 +41,8 @@ class _Held:
 
     @property
     def is_left(self) -> bool:
-        """Whether nothing can use the store any more."""
-        return self.binding.has_ended or self.channel() is None
+        """Whether this process opened the store, and nothing can use it any more."""
+        return self.process == os.getpid() and (self.binding.has_ended or self.channel() is None)
 
 
 _HELD: Final[list[_Held]] = []
@@ -53,14 +53,12 @@ def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) 
 
     Raises `StoreLockedError`, with the channel that holds the store, if one of this process does.
     """
+    for held in [held for held in _HELD if held.is_left]:
+        _close(held)
     try:
-        stored = _open(channel, store)
-    except StoreLockedError:
-        _close_left()
-        try:
-            stored = _open(channel, store)
-        except StoreLockedError as error:
-            _raise_with_holder(error, store)
+        stored = store.open(channel.channel_id, channel.sender_id, channel.content_topic)
+    except StoreLockedError as error:
+        _raise_with_holder(error, store)
     # A simulated program that is killed closes nothing, as a real one.
     is_real = environment().only_loop is None
     name = f"ReliableChannel {channel.channel_id!r} of {channel.sender_id!r}"
@@ -71,23 +69,17 @@ def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) 
 def close_store(channel: StoreHolder) -> None:
     """Close the store that `open_store` opened for a channel, unless that was done."""
     for held in [held for held in _HELD if held.channel() is channel]:
-        _HELD.remove(held)
         if held.warning is not None:
             held.warning.detach()
-        held.store.close()
+        _close(held)
 
 
-def _open(channel: StoreHolder, store: ChannelStore) -> Stored:
-    return store.open(channel.channel_id, channel.sender_id, channel.content_topic)
-
-
-def _close_left() -> None:
-    """Close the stores that nothing can use any more."""
-    for held in [held for held in _HELD if held.is_left and held.process == os.getpid()]:
-        _HELD.remove(held)
-        if held.warning is not None:
-            held.warning()
-        held.store.close()
+def _close(held: _Held) -> None:
+    _HELD.remove(held)
+    if held.warning is not None:
+        # Does nothing if it was detached.
+        held.warning()
+    held.store.close()
 
 
 def _raise_with_holder(error: StoreLockedError, store: ChannelStore) -> NoReturn:

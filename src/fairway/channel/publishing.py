@@ -1,13 +1,12 @@
 """`Publisher`: hands transmissions to the node.
 
-The protocol releases only as many transmissions as the node may have at once; only ephemeral messages wait here. If the
+The protocol releases only as many transmissions as the node may have at once, except ephemeral ones (`room`). If the
 node refuses a transmission, raises, or does not answer in time, the protocol learns that and sends it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -18,8 +17,6 @@ from fairway.protocol.effects import Publish
 
 ANSWER_TIMEOUT_S: Final = SEND_TIMEOUT_S + 2.0
 """Longest wait for a node; a node that keeps its own limit answers before."""
-_FULL: Final = 1_000
-"""Waiting transmissions at which new sends wait, too."""
 
 
 class Publisher:
@@ -36,51 +33,37 @@ class Publisher:
         self._node = node
         self._max_concurrent = max_concurrent
         self._answered = answered
-        self._waiting: deque[Publish] = deque()
-        self._active = 0
-        """Workers that will take further transmissions."""
-        self._workers = OwnedTasks(failed=failed)
+        self._sending = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""
         """Why the node did not take the latest transmission; empty if it did."""
 
     def __len__(self) -> int:
-        """Return how many transmissions wait for the node or for its answer."""
-        return len(self._waiting) + len(self._workers)
+        """Return how many transmissions wait for the node's answer."""
+        return len(self._sending)
 
     def put(self, publication: Publish) -> None:
-        """Send a transmission as soon as possible."""
-        self._waiting.append(publication)
-        if self._active < self._max_concurrent:
-            self._active += 1
-            self._workers.spawn(self._work())
+        """Send a transmission."""
+        self._sending.spawn(self._work(publication)).add_done_callback(lambda _: self._room.set())
 
     async def room(self) -> None:
-        """Wait while too many transmissions wait for the node."""
-        while len(self._waiting) >= _FULL:
+        """Wait while the node has as many transmissions as it may have, before a further ephemeral one."""
+        while len(self._sending) >= self._max_concurrent:
             self._room.clear()
             await self._room.wait()
 
     async def idle(self) -> None:
         """Wait until the node has answered everything."""
-        await self._workers.wait()
+        await self._sending.wait()
 
     async def stop(self) -> None:
         """Cancel transmissions under way; the protocol sends them again after a restart."""
-        self._waiting.clear()
-        self._room.set()
-        await self._workers.close()
+        await self._sending.close()
 
-    async def _work(self) -> None:
-        try:
-            while self._waiting:
-                publication = self._waiting.popleft()
-                self._room.set()
-                result = await self._send(publication)
-                self.refusal = "" if result.accepted else result.detail
-                self._answered(publication, result)
-        finally:
-            self._active -= 1
+    async def _work(self, publication: Publish) -> None:
+        result = await self._send(publication)
+        self.refusal = "" if result.accepted else result.detail
+        self._answered(publication, result)
 
     async def _send(self, publication: Publish) -> SendResult:
         routed = RoutedMessage(

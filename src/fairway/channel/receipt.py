@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (
+    ChunkInfo,
     DeliveryError,
     EphemeralMessageDropped,
     Event,
@@ -69,8 +70,6 @@ class EphemeralReceipt:
         """Unique for this send."""
         self.message_id = message_id
         """SHA-256 of the payload, lower-case hex."""
-        self._sent_chunks: set[int] = set()
-        self._sent_parity: set[int] = set()
         self._was_sent = False
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
@@ -90,9 +89,8 @@ class EphemeralReceipt:
     def observe(self, event: Event) -> None:
         """Note an event of this request."""
         match event:
-            case MessageSent(chunk_info=chunk):
-                (self._sent_parity if chunk.is_parity else self._sent_chunks).add(chunk.chunk_index)
-                self._was_sent = self._was_sent or self._is_whole()
+            case MessageSent(chunk_info=ChunkInfo(total_chunks=1)) | RequestSent():
+                self._was_sent = True
             case EphemeralMessageDropped(reason=reason, rate_limit_utilization=utilization):
                 self._failure = DeliveryFailedError(
                     f"the ephemeral message was dropped ({reason.value}, {utilization} % of the rate limit used)"
@@ -105,9 +103,6 @@ class EphemeralReceipt:
         """Raise ``failure`` in everything that waits, unless the request has failed already."""
         self._failure = self._failure or failure
         self._wake()
-
-    def _is_whole(self) -> bool:
-        return True
 
     def _wake(self) -> None:
         # This wakes the present waiters only.
@@ -128,6 +123,8 @@ class Receipt(EphemeralReceipt):
     def __init__(self, request_id: str, message_id: str) -> None:
         super().__init__(request_id, message_id)
         self._total_chunks = 0
+        self._sent_chunks: set[int] = set()
+        self._sent_parity: set[int] = set()
         self._acknowledged: tuple[int, ...] = ()
         self._by: set[str] = set()
         self._possible = 0
@@ -135,7 +132,6 @@ class Receipt(EphemeralReceipt):
         self._acknowledged_at_ms = 0
         """When the latest acknowledgement arrived."""
         self._is_delivered = False
-        self._is_open = True
         self._count = 1
         self._wanted: frozenset[str] = frozenset()
         self._late_failure: DeliveryFailedError | None = None
@@ -168,7 +164,6 @@ class Receipt(EphemeralReceipt):
             else:
                 # The earlier run may have ended before it raised this.
                 receipt._late_failure, receipt._failures = error, int(not stored.is_settled)
-        receipt._is_open = stored.outcome is SendOutcome.OPEN
         return receipt
 
     @property
@@ -189,7 +184,7 @@ class Receipt(EphemeralReceipt):
     @property
     def has_ended(self) -> bool:
         """Whether the request was delivered as asked, or failed."""
-        return not self._is_open
+        return self._is_delivered or self.failure is not None
 
     @property
     def failure(self) -> DeliveryFailedError | None:
@@ -237,7 +232,7 @@ class Receipt(EphemeralReceipt):
             self._count, self._wanted = max(self._count, count), self._wanted | names
         self._failure = self._late_failure = None
         self._failures_raised = self._failures
-        self._is_open, self._is_delivered = True, False
+        self._is_delivered = False
 
     def _lacks(self, count: int, names: frozenset[str]) -> bool:
         return (count != 1 or bool(names)) and not (len(self._holders) >= count and names <= self._holders)
@@ -262,8 +257,8 @@ class Receipt(EphemeralReceipt):
             case MessageSending(chunk_info=chunk) | MessageSent(chunk_info=chunk) | MessageQueued(chunk_info=chunk):
                 if not chunk.is_parity:
                     self._total_chunks = chunk.total_chunks
-            case RequestSent():
-                self._was_sent = True
+                if isinstance(event, MessageSent):
+                    (self._sent_parity if chunk.is_parity else self._sent_chunks).add(chunk.chunk_index)
             case MessagePossiblyAcknowledged(possible_ack_count=count):
                 self._possible = max(self._possible, count)
             case MessageAcknowledged(chunks_acknowledged=chunks, total_chunks=total, acknowledged_by=names):
@@ -275,22 +270,17 @@ class Receipt(EphemeralReceipt):
                 self._was_sent = True
                 self._holders |= frozenset(names)
                 self._by.update(names)
-                self._is_open = self._lacks(self._count, self._wanted)
-                self._is_delivered = not self._is_open
+                self._is_delivered = not self._lacks(self._count, self._wanted)
                 self._acknowledged_at_ms = self._acknowledged_at_ms or at_ms
                 self._failure = self._late_failure = None
             case DeliveryError(acknowledged_by=names):
                 self._by.update(names)
-                self._is_open = False
                 if _may_come_late(event):
                     self._late_failure = _error_of(event)
                     self._failures += 1
                 else:
                     self._failure = _error_of(event)
         super().observe(event)
-
-    def _is_whole(self) -> bool:
-        return False
 
 
 def _may_come_late(failure: DeliveryError) -> bool:

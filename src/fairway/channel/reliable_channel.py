@@ -19,11 +19,10 @@ from weakref import WeakKeyDictionary
 
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
-from fairway.channel.handlers import Handler
 from fairway.channel.handling import MessageHandling
 from fairway.channel.history import HistoryMessage, messages_of, place_of
 from fairway.channel.inbox import Delivered, Inbox
-from fairway.channel.listeners import EventStream, Listeners
+from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
@@ -256,12 +255,13 @@ class ReliableChannel:
         names = wanted_names(count, by, self.sender_id)
         if request_id is not None:
             wanted_id(request_id)
-        known = await self._sent_before(payload, request_id)
+        known = None if request_id is None else await self._sent_before(payload, request_id)
         if known is None:
             async with self._turn:
                 await self._started().room()
-            # While this one waited for room the same send may have been made, and may even have ended.
-            known = await self._sent_before(payload, request_id)
+            if request_id is not None:
+                # While this one waited for room the same send may have been made, and may even have ended.
+                known = await self._sent_before(payload, request_id)
         if known is not None and not known.lacks(count, names):
             # The store may be writing the first send.
             await self._started().durable()
@@ -283,7 +283,7 @@ class ReliableChannel:
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
         if known is not None:
             receipt.reopen(count, names)
-        durable = engine.send(accepted, payload, now_ms)
+        durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
         if durable is not None:
             # A caller that stops waiting does not cancel the write.
             try:
@@ -306,6 +306,7 @@ class ReliableChannel:
         engine = self._started()
         async with self._turn:
             await engine.room()
+            await engine.publisher.room()
         try:
             accepted = self._started().stack.send_ephemeral(payload, self._clock())
         except LocalError as error:
@@ -399,14 +400,7 @@ class ReliableChannel:
         Raises `ConfigurationError` if the message does not wait to be finished.
         """
         self._started()
-        delivered = self._inbox.postpone(self._number_of(message))
-
-        def hand_over() -> None:
-            if delivered is not None and self._inbox.resume(delivered):
-                self._handed_over(delivered)
-
-        assert delivered is not None, "it has a number"
-        self._handling.later(delivered.number or 0, after_ms / 1_000, hand_over)
+        self._handling.later(self._number_of(message), after_ms / 1_000)
 
     def events(self) -> EventStream:
         """Return a loop over all events from now on; the first listeners also get the events before them.
@@ -567,13 +561,13 @@ class ReliableChannel:
         _LOG.error("channel %s has failed, and sends and receives nothing", visible(self.channel_id), exc_info=error)
         self._failure = error
         self._receipts.end(error)
-        self._inbox.fail(error)
-        self._listeners.fail(error)
+        self._inbox.end(error)
+        self._listeners.end(error)
 
-    async def _sent_before(self, payload: bytes, request_id: str | None) -> Receipt | None:
+    async def _sent_before(self, payload: bytes, request_id: str) -> Receipt | None:
         """Return the receipt of an earlier send with an id, which knows how that ended if it did; None if none."""
         engine = self._started()
-        known = None if request_id is None else self._receipts.known(request_id, logical_message_id(payload))
+        known = self._receipts.known(request_id, logical_message_id(payload))
         # The protocol may know how the send ended before the receipt does, which the store keeps waiting.
         while known is not None and any(engine.is_unsaid(outcome, known.request_id) for outcome in _ENDS):
             await engine.durable()
@@ -615,10 +609,6 @@ class ReliableChannel:
     def _hand_over(self, delivered: Delivered) -> None:
         if delivered.number is not None or self._receive is not Receive.EVENTS:
             self._inbox.put(delivered)
-        self._handed_over(delivered)
-
-    def _handed_over(self, delivered: Delivered) -> None:
-        """Tell a message that the inbox has, and give it to the handler."""
         self._tell(delivered.message, delivered)
         self._handling.proceed()
 

@@ -17,66 +17,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from fairway.channel.clock import Clock
 from fairway.errors import NetworkError, StoreQueryError, StoreRefusedError
-from fairway.events import Event, Limit, LimitReached, StoreRefused
+from fairway.events import Limit, LimitReached, StoreRefused
 from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery, WakuNode
-from fairway.protocol.effects import QueryStore
+from fairway.protocol.effects import Effect, Emit, QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import MAX_HASHES_PER_QUERY, QueryBudget
+from fairway.protocol.stack import Stack
 from fairway.units import NS_PER_MS
 
 _ANSWER_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 1.0
 """Pause of queries by hash after one without an answer."""
-_MAX_PAGES: Final = 100_000
-"""Pages of one query at most, against a store that always returns a further one."""
 _MAX_WAITING: Final = 1_000
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
-
-
-class RetrievalState(Protocol):
-    """The state of the channel that retrieval reads."""
-
-    @property
-    def history_heard(self) -> int:
-        """Messages with causal history received so far."""
-
-    def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether the channel refused a message for want of room."""
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether messages are known to be missing."""
-
-
-class RetrievalShell(Protocol):
-    """The engine of the channel, which takes what stores return."""
-
-    async def take_in_stored(self, routed: RoutedMessage) -> None:
-        """Process a message once there is room."""
-
-    async def processed(self) -> None:
-        """Wait until all messages are processed."""
-
-    def store_answered(self, query: QueryStore) -> None:
-        """Take a query by hash that the store answered, with or without messages."""
-
-    def store_read(self, up_to_ns: int) -> None:
-        """Take the Unix nanoseconds up to which the time offline is read."""
-
-    def caught_up(self, query: QueryStore) -> None:
-        """Take the query for the time offline, of which all is read."""
-
-    def tell_now(self, event: Event) -> None:
-        """Take an event."""
 
 
 class _Turn(Enum):
@@ -93,13 +55,19 @@ class Retriever:
     def __init__(
         self,
         node: WakuNode,
-        content_topic: str,
         pubsub_topic: str,
-        budget: QueryBudget,
+        stack: Stack,
         clock: Clock,
-        shell: RetrievalShell,
-        reading: RetrievalState,
+        *,
+        carry_out: Callable[[tuple[Effect, ...]], None],
+        take_in: Callable[[RoutedMessage], Awaitable[None]],
+        processed: Callable[[], Awaitable[None]],
     ) -> None:
+        """Query for the channel of a stack.
+
+        ``carry_out`` carries out effects. ``take_in`` gives the stack a message of a store once there is room, and
+        ``processed`` waits until all such messages are processed.
+        """
         self.queries = 0
         """Pages asked for."""
         self.failures = 0
@@ -109,12 +77,13 @@ class Retriever:
         self.mismatches = 0
         """Messages that the store returned wrongly: not asked for, or with a wrong message hash."""
         self._node = node
-        self._content_topic = content_topic
         self._pubsub_topic = pubsub_topic
-        self._budget = budget
+        self._stack = stack
+        self._budget = QueryBudget(stack.options.advanced.max_store_queries_per_minute)
         self._clock = clock
-        self._shell = shell
-        self._reading = reading
+        self._carry_out = carry_out
+        self._take_in = take_in
+        self._processed = processed
         self._is_limited = False
         self._hashes: dict[bytes, int] = {}
         """Wanted hashes, the longest waiting first, each with the number of earlier queries for it."""
@@ -194,43 +163,36 @@ class Retriever:
         query = QueryStore(message_hashes=tuple(least_asked[:MAX_HASHES_PER_QUERY]))
         for message_hash in query.message_hashes:
             del self._hashes[message_hash]
-        is_answered = await self._read_all(StoreQuery(message_hashes=query.message_hashes))
+        is_answered = await self._read_all(query.message_hashes)
         for message_hash in query.message_hashes:
             # Hashes that were queued meanwhile have this answer, or the protocol queues them again.
             self._hashes.pop(message_hash, None)
         if is_answered:
-            self._shell.store_answered(query)
+            self._carry_out(self._stack.store_answered(query, self._clock()))
         else:
             self._begin_pause(_Turn.HASHES, _PAUSE_S)
 
-    async def _read_all(self, question: StoreQuery) -> bool:
-        """Read all pages of a query, and return whether each arrived."""
-        followed: set[bytes | None] = {None}
+    async def _read_all(self, message_hashes: tuple[bytes, ...]) -> bool:
+        """Read all pages of a query by hash, and return whether each arrived."""
         cursor: bytes | None = None
-        while len(followed) < _MAX_PAGES:
+        # A page of an honest store has at least one message.
+        for _ in message_hashes:
             if cursor is not None:
                 await self._permission()
             try:
-                page, _ = await self._page(question, cursor)
+                page, _ = await self._page(StoreQuery(message_hashes=message_hashes), cursor)
             except StoreQueryError:
                 return False
-            if page.cursor in followed:
-                break
             cursor = page.cursor
-            followed.add(cursor)
+            if cursor is None:
+                break
         return True
 
     async def _go_back(self, reading: Backwards) -> None:
         """Read one page of a time in which messages are missing, and note whether to read the next one."""
         self._backwards = reading
-        question = StoreQuery(
-            pubsub_topic=self._pubsub_topic,
-            content_topics=(self._content_topic,),
-            start_ns=reading.start_ns,
-            end_ns=reading.end_ns,
-            newest_first=True,
-        )
-        heard = self._reading.history_heard
+        question = replace(self._between(reading.start_ns, reading.end_ns), newest_first=True)
+        heard = self._stack.history_heard
         try:
             page, _ = await self._page(question, reading.cursor)
         except StoreRefusedError as error:
@@ -248,8 +210,8 @@ class Retriever:
             self._begin_pause(_Turn.BACKWARDS, reading.pause_s)
             return
         # A cut answer needs a second look only if messages are known to be missing.
-        is_enough = self._reading.history_heard > heard or page.cursor is None
-        if not reading.take(_found_on(page), page.cursor) or (is_enough and not self._reading.has_gaps):
+        is_enough = self._stack.history_heard > heard or page.cursor is None
+        if not reading.take(_found_on(page), page.cursor) or (is_enough and not self._stack.has_gaps):
             self._backwards = None
 
     def _next_by_time(self) -> Backwards:
@@ -263,12 +225,7 @@ class Retriever:
 
     async def _read_on(self, reading: TimeAway) -> None:
         """Read one page of the time offline, and note when to read the next one."""
-        question = StoreQuery(
-            pubsub_topic=self._pubsub_topic,
-            content_topics=(self._content_topic,),
-            start_ns=reading.from_ns,
-            end_ns=reading.until_ns,
-        )
+        question = self._between(reading.from_ns, reading.until_ns)
         if reading.is_seeking:
             question = replace(question, page_size=1)
         before_ns = reading.start_ns
@@ -284,13 +241,13 @@ class Retriever:
                 found=_found_on(page),
                 cursor=page.cursor,
                 is_doubtful=is_doubtful,
-                was_taken_in=not any(self._reading.was_turned_away(message.message_hash) for message in page.messages),
+                was_taken_in=not any(self._stack.was_turned_away(message.message_hash) for message in page.messages),
             )
             step = reading.take(read, self._clock() * NS_PER_MS)
         if step is Step.DONE:
-            self._shell.caught_up(reading.query)
+            self._carry_out(self._stack.caught_up(reading.query.end_ns or 0, self._clock()))
         elif reading.start_ns > before_ns:
-            self._shell.store_read(reading.start_ns)
+            self._carry_out(self._stack.catch_up_progressed(reading.start_ns, self._clock()))
         if reading is not self._time_away:
             return
         if step is Step.DONE:
@@ -298,18 +255,22 @@ class Retriever:
         elif step is Step.AGAIN:
             self._begin_pause(_Turn.TIME_AWAY, reading.pause_s)
 
+    def _between(self, start_ns: int | None, end_ns: int | None) -> StoreQuery:
+        """Return the query for the messages of the channel's content topic in a range of time."""
+        topics = (self._stack.content_topic,)
+        return StoreQuery(pubsub_topic=self._pubsub_topic, content_topics=topics, start_ns=start_ns, end_ns=end_ns)
+
     def _refused(self, reading: PagedReading, error: StoreRefusedError) -> Step:
         """Note that the store refused a query, and return what to do next."""
         step, refused = reading.refused()
         if refused is not None:
-            self._shell.tell_now(
-                StoreRefused(
-                    start_ms=refused.start_ns // NS_PER_MS,
-                    end_ms=-(-refused.end_ns // NS_PER_MS),
-                    is_left_out=refused.is_left_out,
-                    detail=str(error),
-                )
+            event = StoreRefused(
+                start_ms=refused.start_ns // NS_PER_MS,
+                end_ms=-(-refused.end_ns // NS_PER_MS),
+                is_left_out=refused.is_left_out,
+                detail=str(error),
             )
+            self._carry_out((Emit(event=event),))
         return step
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
@@ -333,11 +294,16 @@ class Retriever:
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches
         if self._time_away is not None:
-            self._time_away.shown(_timestamps_ns(messages, self._pubsub_topic, self._content_topic))
+            topics = (self._pubsub_topic, self._stack.content_topic)
+            self._time_away.shown(
+                routed.message.timestamp_ns
+                for routed in messages
+                if routed.message.timestamp_ns and (routed.pubsub_topic, routed.message.content_topic) == topics
+            )
         for message in messages:
-            await self._shell.take_in_stored(message)
+            await self._take_in(message)
             self.retrieved += 1
-        await self._shell.processed()
+        await self._processed()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0
 
     async def _permission(self) -> None:
@@ -347,7 +313,8 @@ class Retriever:
         if at_ms > now_ms:
             if not self._is_limited:
                 self._is_limited = True
-                self._shell.tell_now(LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute))
+                event = LimitReached(limit=Limit.STORE_QUERIES, bound=self._budget.per_minute)
+                self._carry_out((Emit(event=event),))
             await asyncio.sleep((at_ms - now_ms) / 1_000)
         else:
             self._is_limited = False
@@ -373,16 +340,6 @@ def _belongs(message: RoutedMessage, question: StoreQuery) -> bool:
 def _found_on(page: StorePage) -> list[tuple[int, bytes]]:
     """Return the timestamp in nanoseconds, 0 if there is none, and the hash of each message on a page."""
     return [(message.message.timestamp_ns or 0, message.message_hash) for message in page.messages]
-
-
-def _timestamps_ns(messages: Sequence[RoutedMessage], pubsub_topic: str, content_topic: str) -> list[int]:
-    """Return the timestamps in nanoseconds of those messages that are of a topic; not of those without one."""
-    return [
-        message.message.timestamp_ns
-        for message in messages
-        if message.message.timestamp_ns
-        and (message.pubsub_topic, message.message.content_topic) == (pubsub_topic, content_topic)
-    ]
 
 
 def _overlap(one: QueryStore, other: QueryStore) -> bool:

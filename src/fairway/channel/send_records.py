@@ -27,13 +27,13 @@ class SendRecords:
         self.next_number += 1
         return self.next_number - 1
 
-    def accepted(self, accepted: Accepted, payload: bytes, lamport: int, now_ms: int) -> Write:
+    def accepted(self, accepted: Accepted, payload: bytes, lamport: int, now_ms: int, *, is_repeated: bool) -> Write:
         """Return the request, the message and the place of a send; nothing if it only asks more of a delivered one.
 
         Until the message leaves it stands at ``lamport``, after all messages that were here when it was accepted.
         """
         request_id, message_id, effects = accepted
-        known = self._store.request(request_id)
+        known = self._store.request(request_id) if is_repeated else None
         if known is not None and known.outcome is SendOutcome.DELIVERED:
             return Write()
         if request_id in self._open:
