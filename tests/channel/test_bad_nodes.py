@@ -9,16 +9,10 @@ import pytest
 
 from fairway.nodes.local import NO_FAULTS, NetworkFaults
 from fairway.options import ReliableChannelOptions
-from listening import listen
+from listening import heard_by
 
 DEFAULTS = ReliableChannelOptions()
 PAYLOADS = [b"message %d" % number for number in range(20)]
-
-
-def heard_by(channel):
-    heard = []
-    listen(channel, lambda event: heard.append(event.payload))
-    return heard
 
 
 @pytest.mark.parametrize(
@@ -70,26 +64,3 @@ def test_a_message_refused_for_its_timestamp_is_sent_with_another_one(in_group):
         assert any(message.payload == payload for message in taken)
 
     in_group(scenario, options=DEFAULTS)
-
-
-@pytest.mark.parametrize("silently", [False, True])
-def test_a_service_node_that_ends_amid_a_burst_costs_time_and_nothing_else(in_group, silently):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        heard = heard_by(bob)
-        for number, payload in enumerate(PAYLOADS):
-            await alice.send(payload)
-            if number == 10:
-                group.nodes["alice"].die(silently=silently)
-                group.nodes["bob"].die(silently=silently)
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(120)
-        assert heard == PAYLOADS[: len(heard)]
-        assert len(heard) < 20
-        group.nodes["alice"].come_back()
-        await asyncio.sleep(60)
-        group.nodes["bob"].come_back()
-        await asyncio.sleep(300)
-        assert heard == PAYLOADS
-
-    in_group(scenario, faults=NetworkFaults(loss=0.1), options=DEFAULTS)

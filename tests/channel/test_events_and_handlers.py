@@ -15,12 +15,10 @@ from fairway.errors import (
 )
 from fairway.events import (
     MessageDelivered,
-    MessageReceived,
     MessageSendError,
     MessageSent,
     SendErrorReason,
 )
-from fairway.options import Receive
 
 
 def test_every_event_of_a_send_comes_in_order(in_group):
@@ -106,20 +104,6 @@ def test_a_program_that_never_wants_events_loses_none_and_keeps_few(in_group):
         assert not [event for event in early if getattr(event, "message_id", None) == alice.get_message_id(b"0")]
 
     in_group(scenario, retry_interval_ms=3_600_000)
-
-
-def test_moving_on_in_the_loop_over_events_finishes_a_message(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob", receive=Receive.EVENTS)
-        events = bob.events()
-        for payload in (b"one", b"two"):
-            await alice.send(payload)
-            async for event in events:
-                if isinstance(event, MessageReceived):
-                    break
-            assert bob.statistics().unfinished == 1
-
-    in_group(scenario)
 
 
 @pytest.mark.parametrize(("name", "hint"), [("mesage-sent", "message-sent"), (int, "the names are")])

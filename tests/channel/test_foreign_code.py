@@ -7,13 +7,11 @@ import logging
 
 import pytest
 
-from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ForeignCodeError, NodeUnavailableError, StorageError
 from fairway.nodes.local import LocalNetwork
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import virtual_time
-
-TOPIC = "/fairway/1/harbour/proto"
+from listening import join
 
 
 class ControlFlow(BaseException):
@@ -233,11 +231,11 @@ class Moody(LocalNetwork):
 async def test_a_node_may_raise_anything_and_fails_only_that_request(error, caplog):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
     with Moody(error) as network:
-        alice = await create_reliable_channel(network.node("alice"), "harbour", "alice", TOPIC)
+        alice = await join(network, "alice")
         for number in range(4):
             await (await alice.send(b"%d" % number)).sent()
         # He was away, and has to ask the store.
-        async with create_reliable_channel(network.node("bob"), "harbour", "bob", TOPIC) as bob:
+        async with join(network, "bob") as bob:
             stream = aiter(bob)
             assert [bytes(await anext(stream)) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
             assert bob.statistics().store_failures > 0
@@ -256,7 +254,7 @@ async def test_a_channel_whose_connected_node_ends_its_subscription_has_failed(c
             return ended[-1]
 
         monkeypatch.setattr(node, "subscribe", remember)
-        async with create_reliable_channel(node, "harbour", "alice", TOPIC) as alice:
+        async with join(network, "alice") as alice:
             ended[0].close()
             await asyncio.sleep(1)
             assert not alice.is_started()
@@ -271,7 +269,7 @@ async def test_a_channel_whose_connected_node_ends_its_subscription_has_failed(c
 async def test_a_channel_whose_tasks_other_code_cancels_has_failed_and_can_be_started_again(caplog):
     caplog.set_level(logging.ERROR, logger="fairway.channel")
     with LocalNetwork() as network:
-        async with create_reliable_channel(network.node("alice"), "harbour", "alice", TOPIC) as alice:
+        async with join(network, "alice") as alice:
             receipt = await alice.send(b"hello")
             waiting = asyncio.ensure_future(receipt.delivered())
             await asyncio.sleep(1)
@@ -282,7 +280,7 @@ async def test_a_channel_whose_tasks_other_code_cancels_has_failed_and_can_be_st
             assert not alice.is_started()
             assert "channel harbour has failed" in caplog.text
             await alice.start()
-            bob = await create_reliable_channel(network.node("bob"), "harbour", "bob", TOPIC)
+            bob = await join(network, "bob")
             await alice.receipt(receipt.request_id).delivered()
             await bob.close()
 

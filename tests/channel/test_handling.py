@@ -120,25 +120,6 @@ def test_a_message_that_the_handler_still_has_after_a_restart_comes_to_it_once(i
     in_group(scenario)
 
 
-def test_a_handler_that_raises_gets_the_message_again_and_later_ones_meanwhile(in_group):
-    async def scenario(group):
-        handled = []
-
-        async def fails_once(message):
-            handled.append(message.payload)
-            if handled.count(b"one") == 1 and message.payload == b"one":
-                raise ValueError("the database is away")
-
-        alice, bob = await group.channel("alice"), await group.channel("bob", receive=fails_once)
-        await alice.send(b"one")
-        await alice.send(b"two")
-        await group.until(lambda: bob.statistics().unfinished == 0 and len(handled) == 3)
-        assert handled == [b"one", b"two", b"one"]
-        assert bob.set_aside() == ()
-
-    in_group(scenario, advanced=Advanced(handling_retry_ms=500))
-
-
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_messages_on_which_the_handler_always_raises_are_set_aside(in_group_on_disk, tmp_path, kind):
     async def scenario(group):

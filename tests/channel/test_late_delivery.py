@@ -10,28 +10,14 @@ import pytest
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError
 from fairway.events import DeliveryError, FailureReason, MessageDelivered, MessageSent
-from fairway.files.sending import send_file
 from fairway.nodes.local import LocalNetwork
-from fairway.options import ReliableChannelOptions, SegmentationConfig
+from fairway.options import ReliableChannelOptions
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, virtual_time
-from listening import listen
+from listening import TOPIC, heard_by, join
 
-TOPIC = "/fairway/1/harbour/proto"
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
-
-
-def join(network, name, **more):
-    """Make a participant, which may have been there before, with a node of its own."""
-    return create_reliable_channel(network.node(), "harbour", name, TOPIC, **more)
-
-
-def heard_by(channel):
-    """Return a list that gets the payload of each message that a channel delivers."""
-    payloads = []
-    listen(channel, lambda message: payloads.append(message.payload))
-    return payloads
 
 
 @virtual_time()
@@ -173,23 +159,6 @@ async def test_the_same_request_id_after_a_failure_sends_again_and_participants_
             await asyncio.sleep(HOUR_S)
             assert (bobs, carols) == ([b"hello"], [b"hello"])
             assert alice.receipt("greeting").failure is None
-
-
-@virtual_time()
-async def test_a_file_for_an_absent_receiver_continues_with_the_missing_parts(tmp_path):
-    (tmp_path / "chart.bin").write_bytes(bytes(3_000))
-    options = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_024))
-    with LocalNetwork() as network:
-        async with join(network, "alice", options=options) as alice:
-            with pytest.raises(DeliveryFailedError, match="send the file again") as failed:
-                await send_file(alice, tmp_path / "chart.bin", by={"bob"})
-            assert failed.value.missing == ("bob",)
-            async with join(network, "bob", options=options) as bob:
-                payloads = heard_by(bob)
-                delivery = await send_file(alice, tmp_path / "chart.bin", by={"bob"})
-                assert delivery.delivered_to == ("bob",)
-                await asyncio.sleep(HOUR_S)
-                assert len(payloads) == 1
 
 
 # Deadlines

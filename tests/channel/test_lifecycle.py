@@ -10,8 +10,6 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import (
     ChannelClosedError,
     ConfigurationError,
-    StoreLockedError,
-    StoreMismatchError,
 )
 from fairway.events import ChannelStatus, StatusChanged
 from fairway.nodes.local import LocalNetwork
@@ -122,23 +120,6 @@ def test_a_backup_has_the_messages_accepted_before_it(in_group_on_disk, tmp_path
             await bob.backup(tmp_path / "bob.db")
 
     in_group_on_disk(scenario)
-
-
-def test_a_store_is_one_channels_and_one_process_s(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        await group.channel("alice", store=tmp_path / "alice.db")
-        with pytest.raises(StoreLockedError):
-            await group.channel("alice", store=tmp_path / "alice.db")
-        with pytest.raises(StoreLockedError):
-            await group.channel("bob", store=tmp_path / "alice.db")
-
-    in_group_on_disk(scenario)
-
-    async def later(group):
-        with pytest.raises(StoreMismatchError, match="alice"):
-            await group.channel("bob", store=tmp_path / "alice.db")
-
-    in_group_on_disk(later)
 
 
 def test_seed_001_s_encoder_and_decoder_make_a_encrypted_channel():

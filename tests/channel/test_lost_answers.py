@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from fairway.channel.clock import steady_clock
-from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreQueryError
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.node import RoutedMessage, StorePage
@@ -15,9 +14,8 @@ from fairway.options import Advanced, ReliableChannelOptions, RepairConfig, SdsC
 from fairway.testing import virtual_time
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
-from listening import listen
+from listening import TOPIC, join, listen
 
-TOPIC = "/fairway/1/harbour/proto"
 OPTIONS = ReliableChannelOptions(
     sds=SdsConfig(repair=RepairConfig(enabled=False), lost_timeout_ms=86_400_000),
     max_retry_attempts=0,
@@ -57,8 +55,8 @@ async def miss_one_that_is_cited(network, *, pages=PAGES):
     loop = asyncio.get_running_loop()
     loose, now_ms = network.node("mallory"), steady_clock()
     async with (
-        await create_reliable_channel(network.node("alice"), "harbour", "alice", TOPIC, options=OPTIONS) as alice,
-        await create_reliable_channel(network.node("bob"), "harbour", "bob", TOPIC, options=OPTIONS) as bob,
+        join(network, "alice", options=OPTIONS) as alice,
+        join(network, "bob", options=OPTIONS) as bob,
     ):
         # Past the looks at what a store may not have had at first.
         await asyncio.sleep(1_200)

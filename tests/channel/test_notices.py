@@ -6,26 +6,20 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from fairway.channel.creation import create_reliable_channel
 from fairway.channel.trouble_log import TroubleLog
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
     FailureReason,
     ForeignMessages,
-    MessagesUndecryptable,
     NodeHealth,
     NodeStatusChanged,
-    SenderIdInUse,
     SendingBlocked,
     StatusChanged,
 )
 from fairway.nodes.local import LocalNetwork, NetworkFaults
-from fairway.protocol.encryption import AesGcm
 from fairway.testing import virtual_time
-from listening import listen
-
-TOPIC = "/fairway/1/harbour/proto"
+from listening import join, listen
 
 
 def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(in_group, caplog):
@@ -95,40 +89,6 @@ def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_ans
     in_group(scenario, sync_min_interval_ms=0, retry_interval_ms=0)
 
 
-def test_a_wrong_key_emits_messages_undecryptable(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice", encryption=AesGcm(b"k" * 32))
-        eve = await group.channel("eve", encryption=AesGcm(b"w" * 32))
-        nokey = await group.channel("nokey")
-        told = {eve: [], nokey: []}
-        for channel, heard in told.items():
-            channel.on(MessagesUndecryptable, heard.append)
-        for number in range(3):
-            await (await alice.send(str(number).encode())).sent()
-        await group.until(lambda: all(told.values()))
-        await asyncio.sleep(0.05)
-        for heard in told.values():
-            # Whatever comes within a minute of the first is told together.
-            assert heard == [MessagesUndecryptable(count=1, opened=0)]
-
-    in_group(scenario)
-
-
-def test_two_programs_with_one_sender_id_get_an_event(in_group):
-    async def scenario(group):
-        group.nodes["second"] = group.network.node("second")
-        first = await group.channel("alice")
-        told = []
-        first.on("sender-id-in-use", told.append)
-        group.nodes["alice"] = group.nodes["second"]
-        second = await group.channel("alice")
-        await (await second.send(b"it is me")).sent()
-        await group.until(lambda: told)
-        assert told == [SenderIdInUse(count=1)]
-
-    in_group(scenario)
-
-
 def lines(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "fairway.channel.trouble"]
 
@@ -136,7 +96,7 @@ def lines(caplog):
 @virtual_time()
 async def test_a_node_that_refuses_everything_is_logged_and_the_channel_is_not_synced_until_it_takes_something(caplog):
     with LocalNetwork(NetworkFaults(invalid_message=1.0)) as network:
-        async with create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as alice:
+        async with join(network, "alice") as alice:
             told = []
             alice.on(SendingBlocked, told.append)
             alice.on(StatusChanged, told.append)
@@ -155,7 +115,7 @@ async def test_a_node_that_refuses_everything_is_logged_and_the_channel_is_not_s
 @virtual_time()
 async def test_a_send_that_fails_is_logged(caplog):
     with LocalNetwork() as network:
-        async with create_reliable_channel(network.node(), "harbour", "alice", TOPIC) as alice:
+        async with join(network, "alice") as alice:
             receipt = await alice.send(b"hello", by=["bob\x1b[2J"])
             await asyncio.sleep(400)
             [line] = lines(caplog)

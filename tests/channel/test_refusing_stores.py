@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from fairway.channel.creation import create_reliable_channel
 from fairway.errors import StoreRefusedError
 from fairway.events import ChannelStatus, StoreRefused
 from fairway.nodes.local import LocalNetwork
@@ -14,12 +14,11 @@ from fairway.nodes.node import StorePage
 from fairway.options import Advanced, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
-from listening import listen
+from listening import heard_by, join, listen
 
-TOPIC = "/fairway/1/harbour/proto"
 DAY_S, HOUR_S = 86_400, 3_600
 HOUR_NS = 3_600_000_000_000
-QUIET = {"retry_interval_ms": 0, "sync_min_interval_ms": 0}
+QUIET = ReliableChannelOptions(retry_interval_ms=0, sync_min_interval_ms=0)
 """Each message is sent once, and nothing else is."""
 
 
@@ -55,25 +54,19 @@ class Refusing(LocalNetwork):
         return StorePage(messages=some[::-1] if newest_first else some, cursor=some[-1].message_hash)
 
 
-async def join(network, name, **options):
-    node = next((node for node in network.nodes if node.name == name), None) or network.node(name)
-    chosen = ReliableChannelOptions(**QUIET, **options)
-    return await create_reliable_channel(node, "harbour", name, TOPIC, options=chosen)
-
-
 async def say_something_each(network, name, interval_s, count):
     """Let a participant say something at intervals, alone, and leave."""
-    async with await join(network, name) as channel:
+    async with join(network, name, options=QUIET) as channel:
         for number in range(count):
             await (await channel.send(b"%d" % number)).sent()
             await asyncio.sleep(interval_s)
 
 
-async def heard_by(network, name, *, seconds=HOUR_S, **options):
+async def newcomer(network, *, seconds):
     """Return what a newcomer hears in a while, the times that its store refused, and its status in the end."""
-    heard, refused = [], []
-    async with await join(network, name, **options) as channel:
-        listen(channel, lambda event: heard.append(event.payload))
+    refused = []
+    async with join(network, "bob", options=QUIET) as channel:
+        heard = heard_by(channel)
         channel.on(StoreRefused, refused.append)
         await asyncio.sleep(seconds)
         return heard, refused, channel.status
@@ -85,7 +78,7 @@ async def test_a_newcomer_reads_thirty_days_from_a_store_that_refuses_long_times
     with Refusing(longest_ns=longest_h * HOUR_NS) as network:
         await say_something_each(network, "alice", 7 * HOUR_S, 60)
         network.asked.clear()
-        heard, refused, status = await heard_by(network, "bob", seconds=4 * HOUR_S)
+        heard, refused, status = await newcomer(network, seconds=4 * HOUR_S)
         assert heard == [b"%d" % number for number in range(60)]
         assert (refused, status) == ([], ChannelStatus.SYNCED)
         lengths = [query.end_ns - query.start_ns for query in network.asked if query.end_ns is not None]
@@ -96,15 +89,12 @@ async def test_a_newcomer_reads_thirty_days_from_a_store_that_refuses_long_times
 async def test_a_participant_reads_on_where_it_was_when_it_was_closed(tmp_path):
     with Refusing() as network:
         await say_something_each(network, "alice", 5 * HOUR_S, 40)
-        heard, node = [], network.node("bob")
-        options = ReliableChannelOptions(**QUIET, advanced=Advanced(max_store_queries_per_minute=2))
+        heard = []
+        options = replace(QUIET, advanced=Advanced(max_store_queries_per_minute=2))
         asked = []
         for life_s in (300, HOUR_S):
             network.asked.clear()
-            channel = await create_reliable_channel(
-                node, "harbour", "bob", TOPIC, options=options, store=tmp_path / "bob"
-            )
-            async with channel:
+            async with join(network, "bob", options=options, store=tmp_path / "bob") as channel:
                 listen(channel, lambda event: heard.append(event.payload))
                 await asyncio.sleep(life_s)
             asked.append([query.start_ns for query in network.asked if query.start_ns is not None])
@@ -120,7 +110,7 @@ async def test_a_time_that_a_store_refuses_for_good_is_an_event_and_the_rest_is_
         await say_something_each(network, "alice", 7 * HOUR_S, 20)
         times_ns = sorted(message.message.timestamp_ns or 0 for message in network.stored())
         network.too_long_ns = {times_ns[3], times_ns[-1]}
-        heard, refused, status = await heard_by(network, "bob", seconds=2 * HOUR_S)
+        heard, refused, status = await newcomer(network, seconds=2 * HOUR_S)
         # The fourth message is found by its hash, because the fifth one cites it. The last one is missing.
         assert heard == [b"%d" % number for number in range(19)]
         assert len(refused) == 2
@@ -136,9 +126,8 @@ async def test_a_store_that_refuses_everything_is_asked_on_until_it_does_not():
     with Refusing() as network:
         await say_something_each(network, "alice", 7 * HOUR_S, 20)
         network.refuses_all = True
-        async with await join(network, "bob") as bob:
-            heard, refused = [], []
-            listen(bob, lambda event: heard.append(event.payload))
+        async with join(network, "bob", options=QUIET) as bob:
+            heard, refused = heard_by(bob), []
             bob.on(StoreRefused, refused.append)
             await asyncio.sleep(HOUR_S)
             assert [event.is_left_out for event in refused] == [True, False]

@@ -6,14 +6,12 @@ import asyncio
 
 import pytest
 
-from fairway.channel.creation import create_reliable_channel
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.nodes.local import LocalNetwork
 from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
 from fairway.testing import DiskFaults, SimulatedDisk, virtual_time
-from listening import listen
+from listening import join, listen
 
-TOPIC = "/fairway/1/harbour/proto"
 WRITE_S = 0.25
 """How long each write takes."""
 
@@ -23,15 +21,11 @@ def slow(disk):
     return disk.store("alice")
 
 
-async def join(network, name, **more):
-    return await create_reliable_channel(network.node(name), "harbour", name, TOPIC, **more)
-
-
 @virtual_time()
 async def test_a_repeated_send_returns_when_the_first_one_is_durable():
     loop = asyncio.get_running_loop()
     with SimulatedDisk() as disk, LocalNetwork() as network:
-        async with await join(network, "alice", store=slow(disk)) as alice:
+        async with join(network, "alice", store=slow(disk)) as alice:
             # Nothing of the start is under way any more.
             await asyncio.sleep(10)
             first = asyncio.create_task(alice.send(b"ahoy", request_id="greeting"))
@@ -49,7 +43,7 @@ async def test_a_send_that_is_repeated_when_the_store_is_writing_how_it_ended_is
     options, told = ReliableChannelOptions(max_retry_attempts=0), []
     with SimulatedDisk() as disk, LocalNetwork() as network:
         store = slow(disk)
-        async with await join(network, "alice", store=store, options=options) as alice, await join(network, "bob"):
+        async with join(network, "alice", store=store, options=options) as alice, join(network, "bob"):
             alice.on(MessageDelivered, told.append)
             alice.on(DeliveryError, told.append)
             if not is_heard:
@@ -68,7 +62,7 @@ async def test_a_send_that_is_repeated_when_the_store_is_writing_how_it_ended_is
 async def test_a_repeated_send_with_another_name_ends_once_if_that_name_has_acknowledged():
     told = []
     with SimulatedDisk() as disk, LocalNetwork() as network:
-        async with await join(network, "alice", store=slow(disk)) as alice, await join(network, "bob"):
+        async with join(network, "alice", store=slow(disk)) as alice, join(network, "bob"):
             alice.on(MessageDelivered, told.append)
             await alice.send(b"ahoy", request_id="greeting")
             while alice.protocol.requests.open:  # noqa: ASYNC110 - time is virtual
@@ -83,19 +77,19 @@ async def test_a_repeated_send_with_another_name_ends_once_if_that_name_has_ackn
 @virtual_time()
 async def test_a_settled_send_stays_so_when_it_ends_and_after_a_restart(is_open):
     with SimulatedDisk() as disk, LocalNetwork() as network:
-        node, store = network.node("alice"), disk.store("alice")
-        async with await create_reliable_channel(node, "harbour", "alice", TOPIC, store=store) as alice:
+        store = disk.store("alice")
+        async with join(network, "alice", store=store) as alice:
             receipt = await alice.send(b"ahoy", request_id="greeting")
             await alice.send(b"who is there?", request_id="question")
             if is_open:
                 await alice.settle("greeting")
-            async with await join(network, "bob"):
+            async with join(network, "bob"):
                 await receipt.delivered()
             if not is_open:
                 assert not alice.is_settled("greeting")
                 await alice.settle("greeting")
             await alice.settle("never sent")
-        async with await create_reliable_channel(node, "harbour", "alice", TOPIC, store=disk.store("alice")) as alice:
+        async with join(network, "alice", store=disk.store("alice")) as alice:
             settled = [alice.is_settled(each) for each in ("greeting", "question", "never sent")]
             assert settled == [True, False, False]
             assert (await alice.receipt("greeting").delivered()).delivered_to == ("bob",)
@@ -111,7 +105,7 @@ async def test_a_send_made_twice_at_once_goes_out_once_although_the_second_waits
     ended, heard = [], []
     with LocalNetwork() as network:
         network.limit_uplink("alice", 0.2)
-        async with await join(network, "alice", options=options) as alice, await join(network, "bob") as bob:
+        async with join(network, "alice", options=options) as alice, join(network, "bob") as bob:
             alice.on(MessageDelivered, lambda event: ended.append(event.request_id))
             listen(bob, lambda event: heard.append(len(event.payload)))
             await alice.send(bytes(2 * 1_024), request_id="before")

@@ -7,8 +7,7 @@ import traceback
 
 import pytest
 
-from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError
-from fairway.events import DeliveryError
+from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.nodes.local import NetworkFaults
 from fairway.storage.memory_store import MemoryStore
 
@@ -40,37 +39,6 @@ def test_a_send_that_is_repeated_asks_for_more(in_group):
         assert (await alice.send(b"all hands", request_id="all hands", count=2)).has_ended
 
     in_group(scenario)
-
-
-def test_more_may_be_asked_for_while_the_disk_still_writes_that_a_send_is_delivered(in_group):
-    class Late(MemoryStore):
-        def submit(self, write, done, *, hurry=True):
-            loop = asyncio.get_running_loop()
-            self.answered_at_s = max(self.answered_at_s, loop.time() + self.late_s)
-            super().submit(write, lambda error: loop.call_at(self.answered_at_s, done, error))
-
-        late_s = answered_at_s = 0.0
-
-    async def scenario(group):
-        store = Late()
-        alice, _ = await group.channel("alice", store=store), await group.channel("bob")
-        receipt = await alice.send(b"all hands", request_id="all hands")
-        await receipt.sent()
-        store.late_s = 5.0
-        # By then bob's acknowledgement is here, and alice's application is not told of it yet.
-        await group.until(lambda: not alice.statistics().protocol.open_requests)
-        assert not receipt.has_ended
-        store.late_s = 0.0
-        repeated = asyncio.ensure_future(alice.send(b"all hands", request_id="all hands", by={"carol"}))
-        await asyncio.sleep(0)
-        waiting = asyncio.ensure_future(receipt.delivered())
-        await repeated
-        await asyncio.sleep(10)
-        assert not waiting.done(), "what was known before more was asked for is no answer to that"
-        await group.channel("carol")
-        assert (await waiting).delivered_to == ("bob", "carol")
-
-    in_group(scenario, max_retry_attempts=10_000)
 
 
 class OneAtATime(MemoryStore):
@@ -137,28 +105,6 @@ def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_g
     in_group(scenario, faults=NetworkFaults(loss=0.3, duplication=0.1, min_delay_ms=1, max_delay_ms=20))
 
 
-def test_everybody_gets_everything_once_over_a_bad_network(in_group):
-    async def scenario(group):
-        channels = {name: await group.channel(name) for name in ("alice", "bob", "carol")}
-        streams = {name: aiter(channel) for name, channel in channels.items()}
-        receipts = [
-            await channel.send(f"{name} {number}".encode(), count=2)
-            for number in range(10)
-            for name, channel in channels.items()
-        ]
-        for name, stream in streams.items():
-            got = await group.take(stream, 20)
-            wanted = {f"{other} {n}".encode() for other in channels if other != name for n in range(10)}
-            assert set(got) == wanted
-            for other in channels:
-                own = [payload for payload in got if payload.startswith(other.encode())]
-                assert own == sorted(own), "what one participant sends stays in its order"
-        for receipt in receipts:
-            assert len((await receipt.delivered()).delivered_to) == 2
-
-    in_group(scenario, faults=NetworkFaults(loss=0.4, min_delay_ms=0, max_delay_ms=15), seed=5)
-
-
 def test_an_ephemeral_message_is_received_and_not_acknowledged(in_group):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
@@ -188,25 +134,6 @@ def test_a_send_with_an_id_of_ones_own_can_be_repeated(in_group):
     in_group(scenario)
 
 
-def test_a_message_without_acknowledgements_ends_in_a_delivery_error(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        events = alice.events()
-        receipt = await alice.send(b"is anybody there?")
-        await receipt.sent()
-        with pytest.raises(DeliveryFailedError, match="3 retransmissions"):
-            await receipt.delivered()
-        seen = []
-        async for event in events:
-            seen.append(type(event).__name__)
-            if isinstance(event, DeliveryError):
-                break
-        assert seen.count("MessageSending") == 4
-        assert seen.count("DeliveryError") == 1
-
-    in_group(scenario, max_retry_attempts=3, retry_interval_ms=30)
-
-
 def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(in_group):
     async def scenario(group):
         alice = await group.channel("alice")
@@ -219,21 +146,6 @@ def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(in_gro
         assert all("kept" in str(error) for error in errors)
         assert len({id(error) for error in errors}) == 50
         assert len({len("".join(traceback.format_exception(error))) for error in errors}) == 1
-
-    in_group(scenario)
-
-
-def test_messages_sent_offline_leave_when_the_node_is_back(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        group.nodes["alice"].go_offline()
-        await asyncio.sleep(0)
-        receipt = await alice.send(b"from the cellar")
-        await asyncio.sleep(0.3)
-        assert group.network.statistics().refused == 0, "nothing is tried while the node is known to be offline"
-        group.nodes["alice"].go_online()
-        assert (await anext(aiter(bob))).payload == b"from the cellar"
-        await receipt.delivered()
 
     in_group(scenario)
 

@@ -9,9 +9,8 @@ import pytest
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.events import Limit, LimitReached
-from fairway.nodes.local import NetworkFaults
 from fairway.nodes.node import RoutedMessage
-from fairway.options import Advanced, SdsConfig
+from fairway.options import Advanced
 from fairway.testing import DiskFaults, SimulatedDisk
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
@@ -84,20 +83,6 @@ def test_a_missing_message_is_fetched_by_its_hint(in_group):
         await alice.send(b"after it")
         assert await group.take(stream, 2) == [b"missed", b"after it"]
         assert bob.statistics().retrieved >= 1
-
-    in_group(scenario, **NO_RETRIES)
-
-
-def test_a_newcomer_gets_each_message_once_and_a_channel_works_without_a_store(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        await (await alice.send(b"before your time")).sent()
-        options = replace(group.options, query_on_connect=False)
-        bob = await group.channel("bob", options=options)
-        carol = await group.channel("carol")
-        assert await group.take(aiter(carol), 1) == [b"before your time"]
-        await asyncio.sleep(0.05)
-        assert bob.statistics().store_queries == 0
 
     in_group(scenario, **NO_RETRIES)
 
@@ -189,24 +174,6 @@ def test_messages_from_a_store_wait_for_a_slow_reader(in_group, cipher):
         assert most == 5
 
     in_group(scenario)
-
-
-def test_a_message_in_no_store_is_declared_lost_and_its_dependants_are_delivered(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream, lost = aiter(bob), []
-        bob.on("irretrievable-message", lost.append)
-        group.network.partition({"alice"}, {"bob"})
-        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0, store_loss=1.0)
-        await (await alice.send(b"gone for good")).sent()
-        group.network.heal()
-        group.network.faults = NetworkFaults(min_delay_ms=0, max_delay_ms=0)
-        await alice.send(b"depends on it")
-        message = await anext(stream)
-        assert (message.payload, message.dependencies_met) == (b"depends on it", False)
-        assert [event.reason.value for event in lost] == ["timeout"]
-
-    in_group(scenario, **NO_RETRIES, sds=SdsConfig(lost_timeout_ms=300))
 
 
 def test_an_acknowledgement_that_got_lost_is_found_in_the_store_when_its_author_is_gone(in_group):

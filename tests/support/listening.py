@@ -1,13 +1,19 @@
-"""Read the messages of a channel beside a test."""
+"""Make participants of one channel, and read their messages beside a test."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
+from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import FairwayError
 from fairway.events import MessageReceived
+from fairway.nodes.local import LocalNetwork
+from fairway.opening import Opening
+
+TOPIC = "/fairway/1/harbour/proto"
 
 _READING: set[asyncio.Task[None]] = set()
 
@@ -25,3 +31,16 @@ def listen(channel: ReliableChannel, take: Callable[[MessageReceived], object]) 
     task = asyncio.ensure_future(read())
     _READING.add(task)
     task.add_done_callback(_READING.discard)
+
+
+def heard_by(channel: ReliableChannel) -> list[bytes]:
+    """Return a list that gets the payload of each message that a channel delivers."""
+    payloads: list[bytes] = []
+    listen(channel, lambda message: payloads.append(message.payload))
+    return payloads
+
+
+def join(network: LocalNetwork, name: str, **more: Any) -> Opening[ReliableChannel]:
+    """Make a participant at its node, which may have been there before."""
+    node = next((node for node in network.nodes if node.name == name), None) or network.node(name)
+    return create_reliable_channel(node, "harbour", name, TOPIC, **more)
