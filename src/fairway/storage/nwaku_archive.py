@@ -59,6 +59,8 @@ _ODD_TIMES: Final = """
 SELECT messageHash FROM Message WHERE timestamp > 9223372036854775807 OR timestamp < -9223372036854775808 LIMIT 1
 """
 
+BATCH_ROWS: Final = 1_000
+_BATCH_BYTES: Final = 16_777_216
 _STEPS_BETWEEN_CHECKS: Final = 20_000
 """Steps of SQLite's virtual machine between two checks of the time limit, about a millisecond."""
 
@@ -67,7 +69,7 @@ class NwakuArchive(PagedArchive):
     """A context manager over one archive file.
 
     A missing file is created unless ``read_only``. Appended messages are buffered and written in short transactions of
-    up to ``batch_rows`` messages or ``batch_bytes`` of payload. So a crash loses at most one batch, and another process
+    up to `BATCH_ROWS` messages or 16 MiB of payload. So a crash loses at most one batch, and another process
     can write to the file in between. With ``read_limit_s``, a page or a look-up that takes longer raises
     `StorageError`, so that queries of peers cannot occupy a reader.
 
@@ -80,14 +82,10 @@ class NwakuArchive(PagedArchive):
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
-        batch_rows: int = 1_000,
-        batch_bytes: int = 16_777_216,
         read_limit_s: float | None = None,
     ) -> None:
         self.path: Final = Path(path)
         self._read_only: Final = read_only
-        self._batch_rows: Final = batch_rows
-        self._batch_bytes: Final = batch_bytes
         self._pending: dict[bytes, Row] = {}
         self._replacing: dict[bytes, Row] = {}
         self._pending_bytes = 0
@@ -144,7 +142,7 @@ class NwakuArchive(PagedArchive):
         )
         (self._replacing if replace else self._pending).setdefault(key, row)
         self._pending_bytes += len(message.payload)
-        if len(self._pending) + len(self._replacing) >= self._batch_rows or self._pending_bytes >= self._batch_bytes:
+        if len(self._pending) + len(self._replacing) >= BATCH_ROWS or self._pending_bytes >= _BATCH_BYTES:
             self.flush()
         return True
 

@@ -16,8 +16,8 @@ from fairway.pipeline.sources.waku_messages import arrow_batch
 from fairway.pipeline.stages.message_hashes import Fit, fits_of
 from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive, file_at
-from fairway.storage.postgres_layout import LATE_S
 from fairway.storage.postgres_archive import PostgresArchive
+from fairway.storage.postgres_layout import LATE_S
 from fairway.storage.postgres_session import place_without_credentials
 from fairway.storage.postgres_writer import PostgresWriter
 from fairway.units import NS_PER_S
