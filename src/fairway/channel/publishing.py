@@ -7,6 +7,7 @@ node refuses a transmission, raises, or does not answer in time, the protocol le
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -33,6 +34,8 @@ class Publisher:
         self._node = node
         self._max_concurrent = max_concurrent
         self._answered = answered
+        self._waiting: deque[Publish] = deque()
+        """The transmissions whose tasks have not begun; these take them in order."""
         self._sending = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""
@@ -44,7 +47,8 @@ class Publisher:
 
     def put(self, publication: Publish) -> None:
         """Send a transmission."""
-        self._sending.spawn(self._work(publication)).add_done_callback(lambda _: self._room.set())
+        self._waiting.append(publication)
+        self._sending.spawn(self._work()).add_done_callback(lambda _: self._room.set())
 
     async def room(self) -> None:
         """Wait while the node has as many transmissions as it may have, before a further ephemeral one."""
@@ -60,7 +64,8 @@ class Publisher:
         """Cancel transmissions under way; the protocol sends them again after a restart."""
         await self._sending.close()
 
-    async def _work(self, publication: Publish) -> None:
+    async def _work(self) -> None:
+        publication = self._waiting.popleft()
         result = await self._send(publication)
         self.refusal = "" if result.accepted else result.detail
         self._answered(publication, result)

@@ -42,7 +42,10 @@ def find_page(connection: sqlite3.Connection, before: OrderKey | None, limit: in
     """Return the last messages before a key, or at the end, in the channel's order."""
     rows = connection.execute(_PAGE, (*(before or _AFTER_ALL), limit)).fetchall()
     messages = tuple(
-        (OrderKey(lamport, sds_id), read(OwnMessage if is_own else MessageReceived, f"messages/{number}", body, check))
+        (
+            OrderKey(lamport, sds_id),
+            read(OwnMessage, f"messages/{number}", body, check) if is_own else read_message(number, body, check),
+        )
         for _, lamport, sds_id, number, is_own, body, check in rows
     )
     return HistoryPage(rows[0][0] if rows else 0, messages)
