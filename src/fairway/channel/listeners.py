@@ -199,7 +199,8 @@ class Listeners:
 
     def tell(self, event: Event, delivered: Delivered | None = None) -> None:
         """Pass an event to all listeners, or keep it for the first one."""
-        self._begin()
+        if self._turn is not None:
+            self._begin()
         if delivered is not None and delivered.number is not None and self._finishes:
             self.pass_on_unread()
         elif self._early is None:

@@ -609,13 +609,13 @@ class ReliableChannel:
     def _hand_over(self, delivered: Delivered) -> None:
         if delivered.number is not None or self._receive is not Receive.EVENTS:
             self._inbox.put(delivered)
-        self._tell(delivered.message, delivered)
+        self._listeners.tell(delivered.message, delivered)
         self._handling.proceed()
 
-    def _tell(self, event: Event, delivered: Delivered | None = None) -> None:
+    def _tell(self, event: Event) -> None:
         self._receipts.observe(event)
         self._troubles.note(event, self._clock())
-        self._listeners.tell(event, delivered)
+        self._listeners.tell(event)
 
     def _number_of(self, message: MessageReceived) -> int:
         check_type("message", message, MessageReceived, "give the object that was handed over")
