@@ -30,7 +30,9 @@ def test_a_second_node_of_the_process_is_refused_until_the_first_ends(tmp_path, 
 
     async def work():
         async with await node(f"sqlite:{path}"):
-            with pytest.raises(StoreLockedError, match=r"close the other node first, or give each node an archive of"):
+            with pytest.raises(
+                StoreLockedError, match=r"close the other node first, or give each node its own archive"
+            ):
                 await node(place)
             with NwakuArchive(path, read_only=True) as reader:
                 assert reader.count() == 0, "programs that only read need no lock"
