@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import islice
 from typing import Any, Final
@@ -49,6 +49,34 @@ OVERHEAD_BYTES: Final = 4_096
 """Memory that a segment of a failed send takes beside its content."""
 
 
+class _Schedule:
+    """Keys in the order of their times; an entry counts only while it has the ``current`` time of its key."""
+
+    def __init__(self, current: Callable[[str], int | None]) -> None:
+        self._current = current
+        self._heap: list[tuple[int, int, str]] = []
+
+    def add(self, at_ms: int, order: int, key: str) -> None:
+        """Note the new time of a key; ``order`` decides between keys of one time."""
+        heapq.heappush(self._heap, (at_ms, order, key))
+
+    def next_at(self) -> int | None:
+        """Return the first time."""
+        while self._heap:
+            at_ms, _, key = self._heap[0]
+            if self._current(key) == at_ms:
+                return at_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """Take the keys whose time has come, in order."""
+        keys: dict[str, None] = {}
+        while (at_ms := self.next_at()) is not None and at_ms <= now_ms:
+            keys[heapq.heappop(self._heap)[2]] = None
+        return list(keys)
+
+
 class RequestTable:
     """All sends of which anything is known."""
 
@@ -69,9 +97,9 @@ class RequestTable:
         self._max_failed_bytes = options.advanced.max_overdue_bytes
         self._overdue_count = 0
         self._journal = journal
-        self._retries: list[tuple[int, int, str]] = []
+        self._retries = _Schedule(lambda key: self.segments[key].retry_at if key in self.segments else None)
         """When segments are sent again; those of one time in the order in which they were made."""
-        self._deadlines: list[tuple[int, str]] = []
+        self._deadlines = _Schedule(lambda key: None if (request := self.get(key)) is None else request.expires_ms)
 
     def get(self, request_id: str) -> SendRequest | None:
         """Return a send in whatever state."""
@@ -163,7 +191,7 @@ class RequestTable:
             retry_at = None
         segment.retry_at = retry_at
         if retry_at is not None:
-            heapq.heappush(self._retries, (retry_at, segment.sequence, segment.sds_id))
+            self._retries.add(retry_at, segment.sequence, segment.sds_id)
         self._touch(segment)
 
     def hold(self, segment: SentSegment, now_ms: int) -> None:
@@ -190,44 +218,24 @@ class RequestTable:
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments whose retry is due; each needs a new plan."""
-        due: list[SentSegment] = []
-        while self._retries and self._retries[0][0] <= now_ms:
-            at_ms, _, sds_id = heapq.heappop(self._retries)
-            segment = self.segments.get(sds_id)
-            if segment is not None and segment.retry_at == at_ms:
-                segment.retry_at = None
-                self._touch(segment)
-                due.append(segment)
+        due = [self.segments[sds_id] for sds_id in self._retries.take_due(now_ms)]
+        for segment in due:
+            segment.retry_at = None
+            self._touch(segment)
         return due
 
     def next_retry_at(self) -> int | None:
         """Return when the next retry is due."""
-        while self._retries:
-            at_ms, _, sds_id = self._retries[0]
-            segment = self.segments.get(sds_id)
-            if segment is not None and segment.retry_at == at_ms:
-                return at_ms
-            heapq.heappop(self._retries)
-        return None
+        return self._retries.next_at()
 
     def take_expired(self, now_ms: int) -> list[SendRequest]:
         """Return the sends whose deadline has passed; each needs its step."""
-        expired: dict[str, SendRequest] = {}
-        while (at_ms := self.next_deadline()) is not None and at_ms <= now_ms:
-            request = self.get(heapq.heappop(self._deadlines)[1])
-            if request is not None:
-                expired[request.request_id] = request
-        return list(expired.values())
+        expired = [self.get(request_id) for request_id in self._deadlines.take_due(now_ms)]
+        return [request for request in expired if request is not None]
 
     def next_deadline(self) -> int | None:
         """Return when the next deadline of a send passes."""
-        while self._deadlines:
-            at_ms, request_id = self._deadlines[0]
-            request = self.get(request_id)
-            if request is not None and request.expires_ms == at_ms:
-                return at_ms
-            heapq.heappop(self._deadlines)
-        return None
+        return self._deadlines.next_at()
 
     def accepted(self, segment: SentSegment, message_hash: bytes) -> tuple[Event, ...]:
         """Note that the network took a segment, and return what to tell of it."""
@@ -398,7 +406,7 @@ class RequestTable:
 
     def _watch_deadline(self, request: SendRequest) -> None:
         if request.expires_ms is not None:
-            heapq.heappush(self._deadlines, (request.expires_ms, request.request_id))
+            self._deadlines.add(request.expires_ms, 0, request.request_id)
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)

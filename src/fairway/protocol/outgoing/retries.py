@@ -182,13 +182,14 @@ class Retries:
             yield from self._copy(segment, waiting.message, now_ms)
 
     def _copy(self, segment: SentSegment, message: SdsMessage, now_ms: int) -> Iterator[Transmission | list[Effect]]:
-        # What never left goes before what is repeated, in its place.
+        yields = segment.refusals > _REFUSALS_IN_PLACE
         yield Transmission(
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
             sds_id=segment.sds_id,
             payload=self._sds.profile.codec.encode(message),
-            sequence=None if segment.has_left else segment.sequence,
-            yields=segment.refusals > _REFUSALS_IN_PLACE,
+            # What never left goes in its place, before what is repeated.
+            sequence=None if segment.has_left or yields else segment.sequence,
+            yields=yields,
         )
         yield self._query_for_acknowledgements(segment, now_ms)
 

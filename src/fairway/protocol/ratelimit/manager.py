@@ -16,9 +16,9 @@ The channels of one node share its rate limit and the pace at which it takes mes
 (`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
 
 Segments that are not yet messages wait above this queue (``upstream``). They count as content, and the caller takes the
-next one when `has_room_for_content` returns true. After every few transmissions of one class one of a less urgent
-class goes first, so that a long burst does not delay acknowledgements and repairs for as long as it lasts. Under a
-limit content does not give way, but retries do: they acknowledge nothing.
+next one when `has_room_for_content` returns true. After `_IN_A_ROW` transmissions of one class, one of a less urgent
+class leaves first, so that a long burst does not delay acknowledgements and repairs. Under a limit content does not
+yield, but retries do: they acknowledge nothing.
 
 Invariant: a charge is part of `state`, and ``on_change`` was called, before the item that it pays for is handed out. A
 crash between the two may count a transmission that was not sent, and never fails to count one that was. Items are
@@ -93,21 +93,9 @@ class Admission(Generic[T]):
 class RateLimitManager(Generic[T]):
     """Decides which transmission leaves when.
 
-    ``on_change`` is called whenever `state` changed, and returns only when that is as durable as the caller wants it.
-    If it raises during `admit`, the item stays in the queue and its charge stands. It is called without a limit, too,
-    because a limit may become known in the middle of an epoch; a caller for which that cannot happen need not write
-    while `limiting` is false.
+    ``on_change`` is called whenever `state` changed. If it raises during `admit`, the item stays in the queue and its
+    charge stands. It is called without a limit, too, because a limit may become known in the middle of an epoch.
     """
-
-    __slots__ = (
-        "_member",
-        "_on_change",
-        "_queue",
-        "_quota",
-        "_runs",
-        "_upstream",
-        "pace",
-    )
 
     def __init__(
         self,
@@ -133,8 +121,6 @@ class RateLimitManager(Generic[T]):
         """Whether any limit is in force: configured and enabled, or named by the node or the provider."""
         return self._quota.limiting
 
-    # -- the queue ---------------------------------------------------------------------------------
-
     def enqueue(self, item: T, priority: Priority, key: Hashable, sequence: int | None = None) -> None:
         """Add a transmission to its class, in place of one with the same key.
 
@@ -155,8 +141,6 @@ class RateLimitManager(Generic[T]):
         """Take the item with this key from the queue, such as the retry of an acknowledged message, if it waits."""
         return self._queue.remove(key)
 
-    # -- what leaves -------------------------------------------------------------------------------
-
     def admit(self, now_ms: int) -> Admission[T] | None:
         """Take the next item that may leave now and charge it; None if nothing may, or content upstream is first."""
         entry = self._next(now_ms) if len(self._queue) else None
@@ -175,7 +159,7 @@ class RateLimitManager(Generic[T]):
             not self._queue.count(Priority.CONTENT)
             and self._upstream_may_leave(now_ms)
             and self._shared_from(now_ms) <= now_ms
-            and self._others_turn(now_ms) is None
+            and self._less_urgent_first(now_ms) is None
         )
 
     def claim(self, now_ms: int) -> None:
@@ -228,7 +212,7 @@ class RateLimitManager(Generic[T]):
         fronts = [priority for priority in CLASSES if self._queue.count(priority)]
         if self._upstream().is_ready:
             fronts.append(Priority.CONTENT)
-        times = [self._opens_at(priority, now_ms) for priority in fronts]
+        times = [self._quota.opens_at(_SHARE[priority], now_ms) for priority in fronts]
         opens = min((at for at in times if at is not None), default=None)
         return None if opens is None else max(opens, self._shared_from(now_ms))
 
@@ -251,8 +235,6 @@ class RateLimitManager(Generic[T]):
         if expected is None or self.pace.per_second is None:
             return expected
         return max(expected, now_ms + int(ahead * 1_000 / self.pace.per_second))
-
-    # -- the quota ---------------------------------------------------------------------------------
 
     def utilization(self, now_ms: int) -> int:
         """Return how much of the tightest limit is used, in percent, 0 to 100; 0 without a limit."""
@@ -286,8 +268,6 @@ class RateLimitManager(Generic[T]):
         """
         self._member.exhaust(now_ms)
 
-    # -- what must survive a crash -----------------------------------------------------------------
-
     def state(self) -> QuotaState:
         """Return the counters and the limits that were named: nested tuples of integers, strings, booleans and None."""
         return self._quota.state()
@@ -300,7 +280,7 @@ class RateLimitManager(Generic[T]):
     def _next(self, now_ms: int) -> Waiting[T] | None:
         if self._shared_from(now_ms) > now_ms:
             return None
-        other = self._others_turn(now_ms)
+        other = self._less_urgent_first(now_ms)
         if other is not None:
             return other
         for priority in CLASSES:
@@ -311,7 +291,7 @@ class RateLimitManager(Generic[T]):
                 return None
         return None
 
-    def _others_turn(self, now_ms: int) -> Waiting[T] | None:
+    def _less_urgent_first(self, now_ms: int) -> Waiting[T] | None:
         """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
         for served in CLASSES if len(self._queue) else ():
             is_content = served is Priority.CONTENT
@@ -328,9 +308,6 @@ class RateLimitManager(Generic[T]):
 
     def _may_leave(self, priority: Priority, now_ms: int) -> bool:
         return self._quota.verdict(_SHARE[priority], now_ms) is Verdict.OPEN
-
-    def _opens_at(self, priority: Priority, now_ms: int) -> int | None:
-        return now_ms if self._may_leave(priority, now_ms) else self._quota.opens_at(_SHARE[priority], now_ms)
 
     def _shared_from(self, now_ms: int) -> int:
         """Return from when on what the channels of the node share has room for this one."""
