@@ -56,15 +56,6 @@ def test_a_reply_is_delivered_after_what_it_replies_to(peer):
     assert all(event.dependencies_met for event in carol.events(MessageReceived))
 
 
-def test_a_chain_that_comes_in_reverse_is_delivered_in_order(peer):
-    alice, bob = peer("alice"), peer("bob")
-    payloads = [f"message {number}".encode() for number in range(20)]
-    for payload in payloads:
-        alice.send(payload)
-    bob.receive(*reversed(alice.content()))
-    assert bob.payloads() == payloads
-
-
 def test_what_is_missing_shows_in_the_status_until_it_came(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"one")
@@ -169,20 +160,6 @@ def test_parked_and_half_assembled_messages_survive_a_restart_and_are_delivered_
     bob = bob.restart()
     bob.receive(late, *segments, after)
     assert bob.payloads() == []
-
-
-def test_a_set_that_gains_nothing_for_too_long_is_given_up_with_an_event(peer):
-    alice = peer("alice", TINY)
-    bob = peer("bob", dataclasses.replace(TINY, sync_min_interval_ms=0, retrieve_frequency_ms=0))
-    alice.send(FILE)
-    bob.receive(*alice.content()[:3])
-    bob.pass_time(86_399_999)
-    assert not bob.events()
-    bob.pass_time(1)
-    [event] = bob.events(IrretrievableMessage)
-    assert (event.reason, event.sender_id) == (LossReason.SEGMENTS_EXPIRED, "alice")
-    bob.check_rows()
-    assert bob.stack.statistics().reassembly.open_segments == 0
 
 
 def test_with_delivery_on_arrival_messages_come_at_once_each_once_with_their_status(peer):

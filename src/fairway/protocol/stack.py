@@ -40,7 +40,7 @@ from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
 from fairway.protocol.outgoing.transmission_queue import Transmission
-from fairway.protocol.ratelimit import EpochQuota, Membership
+from fairway.protocol.ratelimit import EpochQuota, Membership, QuotaSource
 from fairway.protocol.sds.outcome import (
     ContentRefusal,
     DependenciesLost,
@@ -340,12 +340,16 @@ class Stack:
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
         """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
-        self._sending.outbound.limiter.set_node_quota(limit, epoch_ms, remaining, now_ms)
+        epoch_ms = self.options.rate_limit.epoch_ms if epoch_ms is None else epoch_ms
+        quota = None
+        if limit is not None:
+            quota = EpochQuota(epoch_index=now_ms // epoch_ms, rate_limit=limit, remaining=remaining, epoch_ms=epoch_ms)
+        self._sending.outbound.limiter.set_quota(QuotaSource.NODE, quota, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> tuple[Effect, ...]:
         """Take the quota of the RLN membership, which counts what all its channels and programs send."""
-        self._sending.outbound.limiter.set_provider_quota(quota, now_ms)
+        self._sending.outbound.limiter.set_quota(QuotaSource.PROVIDER, quota, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 
 from fairway.events import DropReason
 from fairway.options import RateLimitConfig
-from fairway.protocol.ratelimit import Priority, RateLimitManager
+from fairway.protocol.ratelimit import EpochQuota, Priority, QuotaSource, RateLimitManager
 
 EPOCH_MS = 1000
 
@@ -118,10 +118,10 @@ def test_ephemeral_messages_never_take_the_slots_of_content_that_waits():
 def test_a_node_s_quota_turns_the_limiter_on_and_its_withdrawal_off():
     manager = limited_to(None)
     enqueue_all(manager, Priority.CONTENT, "abc")
-    manager.set_node_quota(1, None, None, 0)
+    manager.set_quota(QuotaSource.NODE, EpochQuota(epoch_index=0, rate_limit=1), 0)
     assert manager.limiting
     assert drain(manager) == ["a"]
-    manager.set_node_quota(None, None, None, 0)
+    manager.set_quota(QuotaSource.NODE, None, 0)
     assert not manager.limiting
     assert drain(manager) == ["b", "c"]
 

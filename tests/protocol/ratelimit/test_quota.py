@@ -22,6 +22,12 @@ def quota_of(limit: int | None, *, threshold: float = 0.9, epoch_ms: int = 1000)
     )
 
 
+def tell(quota: Quota, source: QuotaSource, *, limit: int | None, now_ms: int, epoch_index=None, **more) -> None:
+    index = now_ms // more.get("epoch_ms", 1000) if epoch_index is None else epoch_index
+    told = None if limit is None else EpochQuota(epoch_index=index, rate_limit=limit, **more)
+    quota.tell(source, told, now_ms)
+
+
 def slots(quota: Quota, share: Share, now_ms: int = 0) -> int:
     """How many transmissions of a share fit into an unused epoch at once; of one that is spread, in a second."""
     used, end_ms = 0, now_ms + (1_000 if share is Share.SPREAD else 1)
@@ -51,8 +57,8 @@ def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):
 
 def test_a_told_quota_never_loosens_the_configured_one():
     quota = quota_of(3)
-    quota.tell(QuotaSource.NODE, limit=100, now_ms=0)
-    quota.tell(QuotaSource.PROVIDER, limit=50, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=100, now_ms=0)
+    tell(quota, QuotaSource.PROVIDER, limit=50, now_ms=0)
     assert slots(quota, Share.CONTENT) == 3
 
 
@@ -61,30 +67,30 @@ def test_a_told_quota_turns_an_unlimited_one_on_and_knows_what_was_sent_before()
     for _ in range(4):
         quota.charge(0)
     assert not quota.limiting
-    quota.tell(QuotaSource.NODE, limit=6, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=6, now_ms=0)
     assert quota.limiting
     assert slots(quota, Share.CONTENT) == 2
 
 
 def test_a_told_quota_brings_a_configured_but_disabled_one_into_force():
     quota = Quota(RateLimitConfig(enabled=False, messages_per_epoch=5, epoch_ms=1000))
-    quota.tell(QuotaSource.NODE, limit=100, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=100, now_ms=0)
     assert slots(quota, Share.CONTENT) == 5
 
 
 def test_a_withdrawn_quota_limits_no_more_but_its_count_goes_on():
     quota = quota_of(None)
-    quota.tell(QuotaSource.NODE, limit=2, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=2, now_ms=0)
     slots(quota, Share.CONTENT)
-    quota.tell(QuotaSource.NODE, limit=None, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=None, now_ms=0)
     assert quota.verdict(Share.CONTENT, 0) is Verdict.OPEN
-    quota.tell(QuotaSource.NODE, limit=2, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=2, now_ms=0)
     assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
 
 
 def test_limits_with_different_epochs_hold_both():
     quota = quota_of(2, epoch_ms=100)
-    quota.tell(QuotaSource.NODE, limit=3, epoch_ms=1000, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=3, epoch_ms=1000, now_ms=0)
     assert slots(quota, Share.CONTENT, 0) == 2
     assert quota.opens_at(Share.CONTENT, 0) == 100
     assert slots(quota, Share.CONTENT, 100) == 1
@@ -94,29 +100,29 @@ def test_limits_with_different_epochs_hold_both():
 def test_remaining_counts_what_others_used():
     quota = quota_of(None)
     quota.charge(0)
-    quota.tell(QuotaSource.NODE, limit=10, remaining=4, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=10, remaining=4, now_ms=0)
     assert slots(quota, Share.CONTENT) == 4
     assert slots(quota, Share.CONTENT, 1000) == 10
 
 
 def test_a_larger_remaining_never_gives_back_what_was_used_here():
     quota = quota_of(None)
-    quota.tell(QuotaSource.NODE, limit=5, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=5, now_ms=0)
     slots(quota, Share.CONTENT)
-    quota.tell(QuotaSource.NODE, limit=5, remaining=5, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=5, remaining=5, now_ms=0)
     assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
 
 
 def test_a_late_report_of_the_epoch_before_does_not_stop_this_one():
     quota = quota_of(None)
-    quota.tell(QuotaSource.NODE, limit=5, epoch_index=0, remaining=0, now_ms=1000)
+    tell(quota, QuotaSource.NODE, limit=5, epoch_index=0, remaining=0, now_ms=1000)
     assert slots(quota, Share.CONTENT, 1000) == 5
 
 
 @pytest.mark.parametrize("source", [QuotaSource.NODE, QuotaSource.PROVIDER])
 def test_a_told_zero_is_no_membership_and_not_exhaustion(source):
     quota = quota_of(10)
-    quota.tell(source, limit=0, remaining=0, now_ms=0)
+    tell(quota, source, limit=0, remaining=0, now_ms=0)
     assert quota.verdict(Share.CONTENT, 0) is Verdict.NO_MEMBERSHIP
     assert quota.utilization(0) == 0
     assert quota.opens_at(Share.CONTENT, 0) is None
@@ -133,9 +139,9 @@ def test_utilization_is_that_of_the_tightest_limit_and_never_above_a_hundred():
     quota = quota_of(10)
     quota.charge(0)
     assert quota.utilization(0) == 10
-    quota.tell(QuotaSource.NODE, limit=3, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=3, now_ms=0)
     assert quota.utilization(0) == 33
-    quota.tell(QuotaSource.NODE, limit=3, remaining=0, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=3, remaining=0, now_ms=0)
     quota.charge(0)
     assert quota.utilization(0) == 100
     assert quota.utilization(1000) == 0
@@ -144,14 +150,14 @@ def test_utilization_is_that_of_the_tightest_limit_and_never_above_a_hundred():
 def test_an_exhausted_epoch_is_closed_even_without_a_known_limit():
     quota = quota_of(None)
     quota.exhaust(10)
-    assert quota.verdict(Share.CONTENT, 999) is Verdict.EXHAUSTED
+    assert quota.verdict(Share.CONTENT, 999) is Verdict.REACHED
     assert quota.opens_at(Share.CONTENT, 10) == 1000
     assert quota.verdict(Share.CONTENT, 1000) is Verdict.OPEN
 
 
 def test_an_exhausted_provider_closes_its_own_epoch_and_not_the_configured_one():
     quota = quota_of(5, epoch_ms=1000)
-    quota.tell(QuotaSource.PROVIDER, limit=5, epoch_ms=300, now_ms=0)
+    tell(quota, QuotaSource.PROVIDER, limit=5, epoch_ms=300, now_ms=0)
     quota.exhaust(0)
     assert quota.utilization(0) == 100
     assert quota.opens_at(Share.CONTENT, 0) == 300
@@ -166,7 +172,7 @@ def test_the_opening_time_skips_epochs_that_are_on_record_as_used():
 
 def test_the_opening_time_suits_every_limit_at_once():
     quota = quota_of(1, epoch_ms=100)
-    quota.tell(QuotaSource.NODE, limit=2, epoch_ms=250, now_ms=0)
+    tell(quota, QuotaSource.NODE, limit=2, epoch_ms=250, now_ms=0)
     slots(quota, Share.CONTENT, 250)
     slots(quota, Share.CONTENT, 0)
     quota.charge(0)
@@ -184,8 +190,8 @@ def test_a_place_in_the_queue_has_an_expected_time(position, expected):
 
 def busy_quota() -> Quota:
     quota = quota_of(7)
-    quota.tell(QuotaSource.NODE, limit=5, epoch_ms=300, remaining=3, now_ms=1_200)
-    quota.tell(QuotaSource.PROVIDER, limit=6, now_ms=1_200)
+    tell(quota, QuotaSource.NODE, limit=5, epoch_ms=300, remaining=3, now_ms=1_200)
+    tell(quota, QuotaSource.PROVIDER, limit=6, now_ms=1_200)
     quota.charge(1_200)
     quota.charge(900)
     quota.exhaust(900)

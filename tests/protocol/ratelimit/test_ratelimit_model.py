@@ -191,7 +191,10 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @rule(limit=st.none() | LIMITS, epoch_ms=st.none() | EPOCHS, remaining=st.none() | LIMITS)
     def node_tells(self, limit, epoch_ms, remaining):
-        self.manager.set_node_quota(limit, epoch_ms, remaining, self.now_ms)
+        index = self.now_ms // (epoch_ms or self.config.epoch_ms)
+        told = {"epoch_index": index, "remaining": remaining, "epoch_ms": epoch_ms}
+        quota = None if limit is None else EpochQuota(rate_limit=limit, **told)
+        self.manager.set_quota(QuotaSource.NODE, quota, self.now_ms)
         self.note_told(QuotaSource.NODE, limit, epoch_ms)
 
     @rule(
@@ -204,7 +207,7 @@ class LimiterMachine(RuleBasedStateMachine):
         quota = None
         if limit is not None:
             quota = EpochQuota(epoch_index=index, rate_limit=limit, remaining=remaining, epoch_ms=epoch_ms)
-        self.manager.set_provider_quota(quota, self.now_ms)
+        self.manager.set_quota(QuotaSource.PROVIDER, quota, self.now_ms)
         self.note_told(QuotaSource.PROVIDER, limit, epoch_ms)
 
     def note_told(self, source, limit, epoch_ms):
@@ -283,7 +286,7 @@ def test_after_each_report_no_more_is_sent_than_the_node_said_was_left(reports):
     manager: RateLimitManager[int] = RateLimitManager(RateLimitConfig(epoch_ms=100))
     total = 0
     for remaining, wanted in reports:
-        manager.set_node_quota(10, None, remaining, 0)
+        manager.set_quota(QuotaSource.NODE, EpochQuota(epoch_index=0, rate_limit=10, remaining=remaining), 0)
         for number in range(wanted):
             manager.enqueue(number, Priority.CONTENT, object())
         sent = 0

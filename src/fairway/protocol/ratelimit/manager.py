@@ -54,7 +54,6 @@ _SHARE: Final = {
 _DROP_REASON: Final = {
     Verdict.APPROACHED: DropReason.RATE_LIMIT_APPROACHED,
     Verdict.REACHED: DropReason.RATE_LIMIT_REACHED,
-    Verdict.EXHAUSTED: DropReason.RATE_LIMIT_REACHED,
     Verdict.NO_MEMBERSHIP: DropReason.NOT_READY,
 }
 
@@ -240,24 +239,9 @@ class RateLimitManager(Generic[T]):
         """Return how much of the tightest limit is used, in percent, 0 to 100; 0 without a limit."""
         return self._quota.utilization(now_ms)
 
-    def set_node_quota(self, limit: int | None, epoch_ms: int | None, remaining: int | None, now_ms: int) -> None:
-        """Take the quota that the node named; ``limit`` None = it named none, 0 = it has no membership.
-
-        ``epoch_ms`` None = as configured, ``remaining`` None = unknown.
-        """
-        if self._quota.tell(QuotaSource.NODE, limit=limit, epoch_ms=epoch_ms, remaining=remaining, now_ms=now_ms):
-            self._changed()
-
-    def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> None:
-        """Take the quota that the RLN proof provider named; None = it named none."""
-        if self._quota.tell(
-            QuotaSource.PROVIDER,
-            limit=None if quota is None else quota.rate_limit,
-            epoch_ms=None if quota is None else quota.epoch_ms,
-            epoch_index=None if quota is None else quota.epoch_index,
-            remaining=None if quota is None else quota.remaining,
-            now_ms=now_ms,
-        ):
+    def set_quota(self, source: QuotaSource, quota: EpochQuota | None, now_ms: int) -> None:
+        """Take the quota that the node or the RLN proof provider named; None = it named none."""
+        if self._quota.tell(source, quota, now_ms):
             self._changed()
 
     def exhaust(self, now_ms: int) -> None:

@@ -95,22 +95,18 @@ class Verdict(IntEnum):
     APPROACHED = 1
     """What is left is for content."""
     REACHED = 2
-    """The count says that nothing is left in this epoch."""
-    EXHAUSTED = 3
-    """The network or the provider said that nothing is left in this epoch."""
-    NO_MEMBERSHIP = 4
+    """Nothing is left in this epoch."""
+    NO_MEMBERSHIP = 3
     """The network or the provider named a rate limit of 0."""
 
 
+@dataclass(slots=True)
 class _Allowance:
     """One source's limit and the count against it."""
 
-    __slots__ = ("counter", "limit", "source")
-
-    def __init__(self, source: QuotaSource, limit: int | None, counter: EpochCounter) -> None:
-        self.source = source
-        self.limit = limit
-        self.counter = counter
+    source: QuotaSource
+    limit: int | None
+    counter: EpochCounter
 
     @property
     def no_membership(self) -> bool:
@@ -122,8 +118,6 @@ class Quota:
 
     Each method that takes ``now_ms`` first moves the counts to the epochs of that time.
     """
-
-    __slots__ = ("_allowances", "_config", "_threshold")
 
     def __init__(self, config: RateLimitConfig) -> None:
         self._config = config
@@ -145,40 +139,29 @@ class Quota:
             if source is not QuotaSource.CONFIGURED
         )
 
-    def tell(
-        self,
-        source: QuotaSource,
-        *,
-        limit: int | None,
-        epoch_ms: int | None = None,
-        epoch_index: int | None = None,
-        remaining: int | None = None,
-        now_ms: int,
-    ) -> bool:
-        """Note the limit that a node or provider named; None withdraws it. Return whether anything changed.
+    def tell(self, source: QuotaSource, quota: EpochQuota | None, now_ms: int) -> bool:
+        """Note the quota that a node or provider named; None withdraws it. Return whether anything changed.
 
-        ``remaining`` counts only in the epoch that it is about (``epoch_index``; None = the one of
-        ``now_ms``).
+        What it says is left counts only in the epoch that it is about.
         """
-        if source is QuotaSource.CONFIGURED:
-            raise ConfigurationError("the configured limit is set by RateLimitConfig, not told")
         self.observe(now_ms)
-        if limit is None and source not in self._allowances:
-            return False
-        before = self.state()
-        configured = self._allowances[QuotaSource.CONFIGURED]
-        clock = EpochClock(epoch_ms=configured.counter.clock.epoch_ms if epoch_ms is None else epoch_ms)
         allowance = self._allowances.get(source)
+        if quota is None:
+            # The count is kept, for a node that names a limit again within the epoch.
+            was_limited = allowance is not None and allowance.limit is not None
+            if allowance is not None:
+                allowance.limit = None
+            return was_limited
+        before = self.state()
+        configured = self._allowances[QuotaSource.CONFIGURED].counter
+        clock = configured.clock if quota.epoch_ms is None else EpochClock(epoch_ms=quota.epoch_ms)
         if allowance is None:
-            counter = configured.counter.rebased(clock, now_ms)
-            self._allowances[source] = allowance = _Allowance(source, limit, counter)
-        elif limit is not None and allowance.counter.clock != clock:
+            allowance = self._allowances[source] = _Allowance(source, None, configured.rebased(clock, now_ms))
+        elif allowance.counter.clock != clock:
             allowance.counter = allowance.counter.rebased(clock, now_ms)
-        # The count of a limit that is withdrawn is kept, for a node that names it again within the epoch.
-        allowance.limit = limit
-        spoken_of = clock.index(now_ms) if epoch_index is None else epoch_index
-        if limit is not None and remaining is not None and spoken_of == allowance.counter.current:
-            allowance.counter.report_used(limit - min(remaining, limit))
+        allowance.limit = limit = quota.rate_limit
+        if quota.remaining is not None and quota.epoch_index == allowance.counter.current:
+            allowance.counter.report_used(limit - min(quota.remaining, limit))
         return self.state() != before
 
     def observe(self, now_ms: int) -> None:
@@ -318,7 +301,7 @@ class Quota:
         if allowance.no_membership:
             return Verdict.NO_MEMBERSHIP
         if counter.closed:
-            return Verdict.EXHAUSTED
+            return Verdict.REACHED
         if allowance.limit is None or not limiting:
             return Verdict.OPEN
         if counter.used >= allowance.limit:
