@@ -1,7 +1,7 @@
-"""A process beside a benchmark's own. It ends with its parent, and each wait for it has a bound.
+"""A child process of a benchmark. It ends with its parent, and each wait for it is bounded.
 
-The child is told the end of its parent by the end of its standard input (``--until-stdin-closes`` of the command line,
-`fairway.nodes.until_stopped` elsewhere). What it says are lines of JSON. Linux only.
+The child ends when its standard input ends (``--until-stdin-closes`` of the command line,
+`fairway.nodes.until_stopped` elsewhere). It prints lines of JSON. Linux only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """js-waku to fairway through our service node, beside js-waku to js-waku through the same node.
 
-A js-waku light node pushes messages at a steady pace; at the other end are a fairway light client and a second js-waku
-light node at once, so that both hear the very same messages. A message is stamped by its sender in whole milliseconds
-of the machine's clock, so times are good to a millisecond.
+A js-waku light node pushes messages at a steady pace. A fairway light client and a second js-waku light node receive
+the same messages at the same time. The sender stamps a message in whole milliseconds of the machine's clock, so times
+are exact to a millisecond.
 """
 
 from __future__ import annotations

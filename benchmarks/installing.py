@@ -1,6 +1,6 @@
-"""Peers of other makers, installed beside the checkout once and used again as long as their versions are the same.
+"""Peers from package registries, installed beside the checkout once, and again when their versions change.
 
-The tests against real peers mark what they installed in the same way, so where both use one folder neither waits twice.
+The tests against real peers use the same mark, so a folder is installed only once for both.
 """
 
 from __future__ import annotations

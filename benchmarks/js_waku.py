@@ -1,8 +1,8 @@
 """js-waku as a peer: installed beside the checkout once, then one Node process for each figure.
 
-The packages and their versions stand in the ``package.json`` of a folder of ``peers``: `SDS` is the protocol alone,
-`RELIABLE_CHANNEL` the whole live stack, which brings a hundred packages along. Without Node, or without a package
-registry, nothing fails: the peer's column stays empty and says why.
+The packages and their versions are in the ``package.json`` of a folder of ``peers``: `SDS` is the protocol alone,
+`RELIABLE_CHANNEL` the whole live stack with a hundred packages. Without Node or a package registry the column of the
+peer says why it is empty.
 """
 
 from __future__ import annotations

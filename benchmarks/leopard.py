@@ -1,7 +1,7 @@
-"""How fast messages are segmented: Reed-Solomon and Keccak, beside zfec and the SHA3 of the standard library.
+"""The speed of segmentation: Reed-Solomon and Keccak, beside zfec and the SHA3 of the standard library.
 
-zfec is a C library for Reed-Solomon over the same field; its parity is of another code, so it could not stand in for
-Leopard on the wire. Both sides take turns within a measurement.
+zfec is a C library for Reed-Solomon over the same field. Its parity is of another code, so it cannot replace Leopard on
+the wire. Both sides take turns within a measurement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""libp2p between two processes over the loopback: ours beside py-libp2p's, taking turns.
+"""libp2p between two processes on loopback: fairway and py-libp2p in turns.
 
-For each muxer a connection, a message there and back, messages one way and a new stream for each request; then relay
-over yamux, where a message goes there and back or messages one way with at most 24 that are not acknowledged yet. Each
-side runs its own pair of processes, a server that stays and a client for each turn; the figure is the median turn.
+For each muxer the figures are a connection, a round trip, messages one way, and a new stream for each request. Over
+yamux they are also a relayed round trip, and relayed messages with at most 24 unacknowledged ones. Each side runs its
+own pair of processes, a lasting server and a client for each turn. The figure is the median turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Our side of `benchmarks.libp2p`'s relay: ``python -m benchmarks.libp2p_relay MUXER serve``, or ``measure``.
+"""The relay of fairway for `benchmarks.libp2p`: ``python -m benchmarks.libp2p_relay MUXER serve``, or ``measure``.
 
-Two processes in one mesh; ``peers/py_libp2p_relay.py`` speaks the same. A message that begins with E is sent back with
-an e, of those that begin with P every eighth is answered by an A, and at most 24 are under way, which is below what
-py-libp2p drops without saying so (32).
+Two processes form one mesh; ``peers/py_libp2p_relay.py`` has the same protocol. A message that begins with E is sent
+back with an e. Every eighth message that begins with P is answered by an A. At most 24 messages are in flight, because
+py-libp2p drops messages silently from 32 on.
 """
 
 from __future__ import annotations

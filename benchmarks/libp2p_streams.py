@@ -1,8 +1,8 @@
-"""Our side of `benchmarks.libp2p`'s streams: ``python -m benchmarks.libp2p_streams MUXER serve``, or ``measure``.
+"""The streams of fairway for `benchmarks.libp2p`: ``python -m benchmarks.libp2p_streams MUXER serve``, or ``measure``.
 
-Arguments of ``measure``: the server's address, seconds, the figure's name and the size of a message in bytes. It
-prints one JSON object, as ``peers/py_libp2p.py`` does: under the figure's name its value, how often the thing was
-done, and the CPU-seconds that this process took meanwhile.
+Arguments of ``measure``: the server's address, seconds, the name of the figure and the size of a message in bytes. It
+prints one JSON object, as ``peers/py_libp2p.py`` does: the value, the number of rounds and the CPU-seconds, under the
+name of the figure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The whole live channel: latency, throughput, large messages, restart; beside js-waku's ReliableChannel where it can.
+"""The live channel: latency, throughput, large messages and restart, beside js-waku's ReliableChannel.
 
-Each figure is a process of its own (`benchmarks.live_workloads` here, ``peers/js_waku_channel/bench.mjs`` there): two
-participants in one process, connected by a network that is a function call, every byte encoded and decoded. js-waku
-hands a message to the application when it comes, and lets SDS process it once in a second at most; so its rate is
-taken when SDS has processed the last message, as ours is.
+Each figure has a process of its own (`benchmarks.live_workloads` here, ``peers/js_waku_channel/bench.mjs`` there) with
+two participants, connected by function calls that encode and decode every byte. js-waku delivers a message when it
+arrives, and processes SDS at most once a second. So its rate counts until SDS has processed the last message.
 """
 
 from __future__ import annotations

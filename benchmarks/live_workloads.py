@@ -1,9 +1,8 @@
-"""What is measured of the live channel: ``python -m benchmarks.live_workloads WORKLOAD JSON`` prints a line of JSON.
+"""The workloads of `benchmarks.live`: ``python -m benchmarks.live_workloads WORKLOAD JSON`` prints a line of JSON.
 
-Every figure gets a process of its own, like those of js-waku, so that none inherits the heap of another.
-``peers/js_waku_channel/bench.mjs`` has the twins of `throughput`, `latency` and `lossy`: the same number of messages of
-the same size, sent in the same way by one participant and received by another in the same process, and the same
-options where both have them.
+Each figure has a process of its own, like those of js-waku, so that none inherits the heap of another.
+``peers/js_waku_channel/bench.mjs`` has the twins of `throughput`, `latency` and `lossy`: as many messages of the same
+size, sent by one participant and received by another in the same process, with the same options.
 
 A profile of a workload: ``python -m cProfile -s tottime -m benchmarks.live_workloads throughput '{...}'``.
 """

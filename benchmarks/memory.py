@@ -1,8 +1,7 @@
-"""How much memory a channel keeps for each message that it delivered.
+"""The memory that a channel keeps for each delivered message.
 
-What counts is by how much a process grows, everything included: Python's own overhead, the messages kept whole to
-answer repairs, remembered bytes. Such a number needs a process of its own, so this file is also a program:
-``python -m benchmarks.memory WORKLOAD MESSAGES`` prints the growth in bytes.
+The figure is the growth of a process, with the overhead of Python, the messages kept for repairs, and cached bytes. So
+each figure needs a process of its own: ``python -m benchmarks.memory WORKLOAD MESSAGES`` prints the growth in bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The service node: light push with few and many clients, and filter to many subscribers, over libp2p on loopback.
+"""The service node: light push with few and many clients, and filter with many subscribers, over libp2p on loopback.
 
-Each figure is a client process (`benchmarks.network_workloads`) and a node process, ``fairway node``.
+Each figure has a client process (`benchmarks.network_workloads`) and a node process, ``fairway node``.
 """
 
 from __future__ import annotations

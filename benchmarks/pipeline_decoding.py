@@ -1,6 +1,6 @@
-"""What a row costs to decode in columns, beside row by row: ``python -m benchmarks "pipeline decoding"``.
+"""The cost of decoding a row in columns, beside row by row: ``python -m benchmarks "pipeline decoding"``.
 
-One process without Spark decodes the batches of a generated archive both ways, in turn, and both must give the same
+One process without Spark decodes the batches of a generated archive both ways, in turn. Both must give the same
 columns. Figures are CPU time, so that other work on the machine disturbs them less.
 """
 

@@ -1,7 +1,7 @@
-"""The tables of the pipeline from one plain Python process: what a user would write who has no Spark.
+"""The tables of the pipeline from one plain Python process, as a user without Spark would write it.
 
-It decodes and reassembles with the very functions that Spark's workers run and does the rest with dictionaries, all of
-the archive in memory. Whatever Spark adds, in cost and in reach, is the difference to this.
+It decodes and reassembles with the functions of Spark's workers, and does the rest with dictionaries, with the whole
+archive in memory.
 """
 
 from __future__ import annotations

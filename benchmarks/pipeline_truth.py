@@ -1,7 +1,7 @@
-"""A whole run over a generated archive, held against the truth about it: ``python -m benchmarks.pipeline_truth``.
+"""Compares a whole run over a generated archive with the truth: ``python -m benchmarks.pipeline_truth``.
 
-Two stores, both wires, losses, damage, segments with parity; 1,000,000 messages unless ``--messages`` says otherwise.
-Ends with exit code 1 if one row of one table is not what it should be.
+The archive has two stores, both wires, losses, damage and segments with parity; by default 1,000,000 messages. The exit
+code is 1 if a row of a table is wrong.
 """
 
 from __future__ import annotations

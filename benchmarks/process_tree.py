@@ -1,8 +1,8 @@
-"""What a process and everything that it started costs: CPU-seconds and memory, Java and Python apart.
+"""CPU-seconds and memory of a process and its descendants, Java and Python apart.
 
-Spark's work is done in a JVM and in Python workers that a daemon forks and does not wait for, so that their time is in
-nobody's account when they have ended. So the tree is read from ``/proc`` again and again, and what a process had used
-when it was last seen is remembered. Linux only.
+Spark works in a JVM and in Python workers that a daemon forks and does not wait for, so their time is in no account
+after their end. So the tree is read from ``/proc`` repeatedly, and the last usage of each process is remembered. Linux
+only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""py-libp2p as a peer: a virtual environment of its own, for it pins much and brings sixty packages.
+"""py-libp2p as a peer, in a virtual environment of its own, because it pins many packages.
 
-Its versions are those that the tests against real peers use. Two of its packages are compiled while it is installed,
-so without a C compiler and the headers of GMP its column stays empty and says why.
+Its versions are those of the tests against real peers. Two packages are compiled at the installation. Without a C
+compiler and the headers of GMP its column says why it is empty.
 """
 
 from __future__ import annotations

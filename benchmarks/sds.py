@@ -1,8 +1,8 @@
-"""How fast a channel is: A sends and B processes, as in js-waku; and whether that depends on the history's length.
+"""The speed of a channel: A sends and B processes, as in js-waku; and its dependence on the length of the history.
 
-One message is A's `send` and `broadcast`, and B's `receive`; both journals are drained, as the shell does that persists
-them. Every message is new, and nothing is acknowledged, so that A's outgoing buffer grows as js-waku's does. "Objects"
-hands the message over as it is; "bytes" encodes and decodes it on the way.
+One message is A's `send` and `broadcast`, and B's `receive`; both journals are drained, as the shell does. All messages
+are new and none is acknowledged, so A's outgoing buffer grows as js-waku's does. "Objects" passes the message itself;
+"bytes" encodes and decodes it.
 """
 
 from __future__ import annotations

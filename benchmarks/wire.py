@@ -1,8 +1,8 @@
-"""How fast messages are encoded, decoded and hashed.
+"""The speed of encoding, decoding and hashing messages.
 
-SDS messages are measured as a channel makes them: each cites what its predecessor cites but for one entry, so fairway
-finds nearly all entries in its memory of their bytes. The rows "no entry seen before" are the opposite case: 80,000
-different entries pass by in turn, more than it remembers. js-waku remembers none; both cases are measured there too.
+SDS messages are those of a channel: consecutive ones share all citations but one, so fairway finds nearly all entries
+in its cache. The rows "no entry seen before" are the opposite: 80,000 entries in turn, more than the cache holds.
+js-waku has no cache; both cases are measured there too.
 """
 
 from __future__ import annotations
