@@ -246,7 +246,7 @@ def test_a_run_of_some_channels_grows_by_what_is_of_them(rows, tmp_path, kind):
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
 def test_a_run_of_some_topics_grows_by_what_is_on_them(rows, tmp_path, kind):
     topics = sorted({row["content_topic"] for row in rows})[:2]
-    options = replace(OPTIONS, selection=selection_of(content_topics=topics))
+    options = replace(OPTIONS, selection=selection_of(topics=topics))
     store = SqliteGrowing(tmp_path / "store.db")
     source = f"store={store.uri}" if kind == "sqlite" else f"store=parquet:{tmp_path / 'rows'}"
     write(tmp_path / "rows", "part-none.parquet", table_of(rows).slice(0, 0))

@@ -17,6 +17,7 @@ from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.sources.open_source import open_source
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, Selection
+from iso_times import iso
 
 HASHES = [bytes([number]) * 32 for number in range(12)]
 
@@ -59,7 +60,7 @@ def test_tasks_read_a_table_of_messages_from_a_bucket(archive, spark, scheme):
     assert payloads(table.collect()) == list(range(12))
     assert {row.source for row in table.collect()} == {"a"}
     some = open_source(
-        spark, f"parquet:{archive.uri('archive')}", start_ns=1_003, end_ns=1_010, content_topics=["/tests/1/0/proto"]
+        spark, f"parquet:{archive.uri('archive')}", since=iso(1_003), until=iso(1_010), topics=["/tests/1/0/proto"]
     )
     assert payloads(some.collect()) == [4, 6, 8, 10]
 

@@ -181,7 +181,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
 @pytest.mark.full
 def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
     register(spark)
-    waku_messages = spark.read.format("waku").option("minPartitions", 3).load(str(made.path))
+    waku_messages = spark.read.format("waku").option("partitions", 3).load(str(made.path))
     decoded = waku_messages.transform(stages.decoded).persist()
     quarantined = decoded.transform(stages.quarantine).collect()
     assert sorted(row.status for row in quarantined) == ["bad-segment", "no-id", "not-sds", "not-sds"]

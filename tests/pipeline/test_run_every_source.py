@@ -219,7 +219,7 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet,
     assert read(
         startingtimestamp=iso(first.timestamp_ns),
         ENDINGTIMESTAMP=iso(last.timestamp_ns),
-        minPartitions=3,
+        partitions=3,
         label="north",
     ) == [place for place in places if first.timestamp_ns <= place[0] <= last.timestamp_ns]
     assert read(startingOffsets=offset(first), endingOffsets=offset(last), failOnDataLoss="false") == places[5:31]
@@ -227,7 +227,7 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet,
     of_team = [(kept.timestamp_ns, kept.message_hash) for kept in messages if kept.content_topic == topic]
     assert (
         read(
-            contentTopics=f"{topic}, /none",
+            topics=f"{topic}, /none",
             pubsubTopic=autoshard(topic, 1, 8),
             channels="team",
             startingOffsets="earliest",

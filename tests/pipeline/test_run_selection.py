@@ -107,7 +107,7 @@ def test_a_run_takes_the_messages_of_a_time_a_channel_and_a_topic(archive, tmp_p
         "channels": [],
         "topics": [],
     }
-    summary, tables = ran(archive, tmp_path, spark, source=source, content_topics=["/tests/1/files/proto"])
+    summary, tables = ran(archive, tmp_path, spark, source=source, topics=["/tests/1/files/proto"])
     assert summary.because == "the tables in the folder had other options (selection)"
     assert counted(tables) == {"files": 5}
     _, tables = ran(archive, tmp_path, spark, source=source, channels=["team"])

@@ -127,7 +127,7 @@ def test_micro_batches_have_as_many_messages_as_allowed_within_a_file_and_beyond
     growing.add(range(8))
     growing.add(range(8, 10))
     growing.add(range(10, 25))
-    found, _ = batches(reader(growing, maxOffsetsPerTrigger=4, minPartitions=3))
+    found, _ = batches(reader(growing, maxOffsetsPerTrigger=4, partitions=3))
     assert [sorted(batch) for batch in found] == [sorted(batch) for batch in found if len(batch) <= 4]
     assert sorted(number for batch in found for number in batch) == list(range(25))
     assert len(found) == 7
@@ -185,7 +185,7 @@ def test_an_empty_folder_is_a_stream_that_waits(growing):
 
 def test_only_wanted_messages_come_and_all_are_counted(growing):
     growing.add(range(10))
-    found, _ = batches(reader(growing, maxOffsetsPerTrigger=4, startingTimestamp=iso(START_NS + 6)))
+    found, _ = batches(reader(growing, maxOffsetsPerTrigger=4, since=iso(START_NS + 6)))
     assert [len(batch) for batch in found] == [0, 2, 2]
     assert sorted(number for batch in found for number in batch) == [6, 7, 8, 9]
 
@@ -200,7 +200,7 @@ def test_an_offset_of_a_checkpoint_may_be_given(growing):
 def test_an_offset_of_another_kind_of_source_is_refused(growing):
     growing.add([1])
     for wrong in ({"timestamp": START_NS, "hash": ""}, {"files": "?", "position": 1}, {"files": 3}, {"position": "1"}):
-        with pytest.raises(ConfigurationError, match=r"offset|startingTimestamp"):
+        with pytest.raises(ConfigurationError, match=r"offset|since"):
             reader(growing, startingOffsets=json.dumps(wrong)).initialOffset()
 
 

@@ -54,7 +54,7 @@ def numbers(table) -> list[int]:
 
 def test_conditions_of_a_query_are_asked_of_the_archive(spark, tmp_path, capsys):
     pipeline.register(spark)
-    reader = spark.read.format("waku").option("minPartitions", 2).option("label", "north")
+    reader = spark.read.format("waku").option("partitions", 2).option("label", "north")
     table = reader.load(fill(tmp_path / "a.db", range(20)))
     for times in (
         f"timestamp_ns >= {START_NS + 15}",
@@ -112,16 +112,14 @@ def test_a_schema_that_is_given_chooses_columns_or_is_refused(spark, tmp_path):
 @pytest.mark.full
 def test_archives_open_by_uri_and_a_written_table_opens_again(spark, tmp_path):
     uri = fill(tmp_path / "a.db", range(20))
-    table = open_source(spark, uri, label="a", start_ns=START_NS + 3, end_ns=START_NS + 8, partitions=2)
+    table = open_source(spark, uri, label="a", since=iso(START_NS + 3), until=iso(START_NS + 8), partitions=2)
     table.write.parquet(str(tmp_path / "messages"))
-    again = open_source(spark, f"parquet:{tmp_path}/messages", start_ns=START_NS + 5, content_topics=["/app/1/0/proto"])
+    again = open_source(spark, f"parquet:{tmp_path}/messages", since=iso(START_NS + 5), topics=["/app/1/0/proto"])
     assert (numbers(table), numbers(again)) == ([3, 4, 5, 6, 7, 8], [6, 8])
     assert again.schema.simpleString() == table.schema.simpleString()
     assert {row.source for row in again.collect()} == {"a"}
     pipeline.register(spark)
-    by_format = (
-        spark.read.format("waku").option("startingTimestamp", iso(START_NS + 5)).load(f"parquet:{tmp_path}/messages")
-    )
+    by_format = spark.read.format("waku").option("since", iso(START_NS + 5)).load(f"parquet:{tmp_path}/messages")
     assert sorted(by_format.collect()) == sorted(table.where(f"timestamp_ns >= {START_NS + 5}").collect())
     relabelled = open_source(spark, f"parquet:{tmp_path}/messages", label="b")
     assert {row.source for row in relabelled.collect()} == {"b"}

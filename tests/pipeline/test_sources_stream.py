@@ -72,7 +72,7 @@ def batches(
 
 def test_micro_batches_have_at_most_so_many_messages(tmp_path):
     fill(tmp_path / "a.db", range(25))
-    found, _ = batches(reader(tmp_path / "a.db", maxOffsetsPerTrigger="10", minPartitions="3"))
+    found, _ = batches(reader(tmp_path / "a.db", maxOffsetsPerTrigger="10", partitions="3"))
     assert found == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
@@ -137,7 +137,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(tmp_path):
 def test_a_stream_begins_and_ends_where_it_is_told(tmp_path):
     fill(tmp_path / "a.db", range(10))
     first = NOW_NS - 100 * SECOND
-    times = {"startingTimestamp": iso(first + 3), "endingTimestamp": iso(first + 6)}
+    times = {"since": iso(first + 3), "until": iso(first + 6)}
     assert batches(reader(tmp_path / "a.db", **times))[0] == [[3, 4, 5, 6]]
     middle = reader(tmp_path / "a.db").latestOffset(reader(tmp_path / "a.db").initialOffset(), ReadMaxRows(4))
     assert batches(reader(tmp_path / "a.db", startingOffsets=json.dumps(middle)))[0] == [[4, 5, 6, 7, 8, 9]]

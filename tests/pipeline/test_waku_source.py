@@ -45,7 +45,7 @@ def read(**options: str) -> list[dict]:
 
 def test_every_message_is_read_once_whatever_the_partitions(path):
     for count in ("1", "3", "7", "1000"):
-        rows = read(path=path, minPartitions=count)
+        rows = read(path=path, partitions=count)
         assert sorted(int(row["payload"]) for row in rows) == list(range(100))
 
 
@@ -69,9 +69,9 @@ def test_a_row_holds_the_message_and_where_it_came_from(path):
 def test_options_select_in_any_case(path):
     rows = read(
         path=path,
-        STARTINGTIMESTAMP=iso(1_010),
-        endingtimestamp=iso(1_019),
-        contentTopics="/app/1/0/proto,/app/1/9/proto",
+        SINCE=iso(1_010),
+        Until=iso(1_019),
+        topics="/app/1/0/proto,/app/1/9/proto",
     )
     assert sorted(int(row["payload"]) for row in rows) == [10, 12, 14, 16, 18]
     assert {row["pubsub_topic"] for row in read(path=path, pubsubTopic=SHARD)} == {SHARD}
@@ -91,13 +91,13 @@ def test_a_version_beyond_a_signed_column_does_not_end_the_read(tmp_path):
 def test_wrong_options_are_named(path):
     with pytest.raises(ConfigurationError, match="path"):
         read()
-    with pytest.raises(ConfigurationError, match="startingTimestamp is a time such as"):
-        read(path=path, startingTimestamp="yesterday")
+    with pytest.raises(ConfigurationError, match="since is a time such as"):
+        read(path=path, since="yesterday")
 
 
 def test_what_spark_shows_of_an_error_is_its_sentence_and_not_how_it_came_to_that(tmp_path):
     asked = [
-        ({"path": "a.db", "startingTimestamp": "yesterday"}, "startingTimestamp is a time such as"),
+        ({"path": "a.db", "since": "yesterday"}, "since is a time such as"),
         ({"path": "nope:x"}, "the scheme 'nope' names no archive"),
         ({"path": str(tmp_path / "a.db")}, "there is no such file"),
     ]

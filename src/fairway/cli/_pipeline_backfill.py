@@ -75,7 +75,7 @@ def command(
         from fairway.archives.backfill import BackfillOptions, backfill  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
     options = BackfillOptions(
-        selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+        selection=selection_of(since=since, until=until, channels=channel, topics=topic),
         rate_limit=rate_limit,
         epoch_ms=epoch_ms,
         max_message_bytes=max_message_bytes,

@@ -88,7 +88,7 @@ def command(
             epoch_ms=epoch_ms,
             rate_limit=rate_limit,
             parity_rate=parity_rate,
-            selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+            selection=selection_of(since=since, until=until, channels=channel, topics=topic),
             channel_topics=channel_topics_of(channel_topic),
         ),
         once=once,

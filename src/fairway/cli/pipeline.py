@@ -126,7 +126,7 @@ def run(
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
         partitions=partitions,
-        selection=selection_of(since=since, until=until, channels=channel, content_topics=topic),
+        selection=selection_of(since=since, until=until, channels=channel, topics=topic),
         channel_topics=channel_topics_of(channel_topic),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)

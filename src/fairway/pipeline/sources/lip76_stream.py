@@ -78,7 +78,7 @@ class Lip76Stream(SourceStream):
         if isinstance(given, ArchiveCursor):
             raise ConfigurationError(
                 "a LIP-76 folder is followed by places in its file, not by timestamps: leave startingOffsets out and "
-                "give startingTimestamp"
+                "give since"
             )
         return _Place.of(given).offset
 

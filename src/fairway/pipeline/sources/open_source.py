@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.session import cores_of
+from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, Selection
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan
 
 PLAN_BYTES: Final = 1_048_576
 """Spark gives each task all that its function holds."""
@@ -29,15 +30,16 @@ def open_source(
     uri: str,
     *,
     label: str | None = None,
-    start_ns: int | None = None,
-    end_ns: int | None = None,
-    content_topics: Collection[str] = (),
+    since: str | None = None,
+    until: str | None = None,
+    topics: Collection[str] = (),
     channels: Collection[str] = (),
     partitions: int | None = None,
 ) -> DataFrame:
     """Return ``waku_messages`` of an archive: all of it, or a range of time (both ends included) and some topics.
 
-    ``channels`` keeps the messages that contain one of these channel ids in clear (`Selection.channels`).
+    ``since`` and ``until`` are ISO text or milliseconds; ``channels`` keeps the messages that contain one of these
+    channel ids in clear (`Selection.channels`).
 
     ``uri`` is one of
 
@@ -53,9 +55,7 @@ def open_source(
     when the frame is used, by the executors: all of them must see a file under the same path. Raises
     `ConfigurationError` for an invalid URI, and the errors of an archive that cannot be opened.
     """
-    selection = Selection(
-        start_ns=start_ns, end_ns=end_ns, content_topics=tuple(content_topics), channels=tuple(channels)
-    )
+    selection = selection_of(since=since, until=until, channels=channels, topics=topics)
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 

@@ -23,17 +23,16 @@ DEFAULT_SETTLE_MS: Final = 30_000
 OPTION_NAMES: Final = (
     "path",
     "paths",
-    "uri",
     "label",
-    "contentTopics",
+    "topics",
     "pubsubTopic",
     "channels",
-    "startingTimestamp",
-    "endingTimestamp",
+    "since",
+    "until",
     "startingOffsets",
     "endingOffsets",
     "maxOffsetsPerTrigger",
-    "minPartitions",
+    "partitions",
     "failOnDataLoss",
     "settleMs",
 )
@@ -76,11 +75,10 @@ class SourceOptions:
             raise ConfigurationError(
                 f"the source 'waku' has no option {', '.join(sorted(unknown))}; it has {', '.join(OPTION_NAMES)}"
             )
-        named = {name: value for name in ("uri", "path", "paths") if (value := given.get(name))}
-        if len(set(named.values())) > 1:
-            both = " and ".join(f"{name} {value!r}" for name, value in named.items())
-            raise ConfigurationError(f"options {both} both name the archive; give one of them")
-        uris = _list(given, "paths") if "paths" in named else tuple(named.values())[:1]
+        path = given.get("path")
+        if path and given.get("paths"):
+            raise ConfigurationError("options path and paths both name archives; give one of them")
+        uris = (path,) if path else _list(given, "paths")
         if not uris:
             raise ConfigurationError("the source 'waku' needs a path or a URI: .load('sqlite:store.sqlite3')")
         starting = _offset(given, "startingOffsets", EARLIEST)
@@ -98,16 +96,16 @@ class SourceOptions:
             label=_text(given, "label", "names no store; leave it out for the place of the archive"),
             selection=replace(
                 _selection(
-                    ("startingTimestamp", given.get("startingtimestamp")),
-                    ("endingTimestamp", given.get("endingtimestamp")),
+                    ("since", given.get("since")),
+                    ("until", given.get("until")),
                 ),
                 through=None if isinstance(ending, str) else ending,
                 pubsub_topic=_text(given, "pubsubTopic"),
-                content_topics=_list(given, "contentTopics"),
+                content_topics=_list(given, "topics"),
                 channels=_list(given, "channels"),
             ),
             starting=starting,
-            min_partitions=_integer(given, "minPartitions", at_least=1),
+            min_partitions=_integer(given, "partitions", at_least=1),
             max_offsets_per_trigger=_integer(given, "maxOffsetsPerTrigger", at_least=1),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
             settle_ns=NS_PER_MS * (DEFAULT_SETTLE_MS if settle_ms is None else settle_ms),
@@ -119,29 +117,29 @@ def selection_of(
     since: str | None = None,
     until: str | None = None,
     channels: Collection[str] | None = None,
-    content_topics: Collection[str] | None = None,
+    topics: Collection[str] | None = None,
 ) -> Selection:
-    """Return the selection of a command: times as people write them, names of channels and content topics.
+    """Return a selection: times as people write them, names of channels and content topics.
 
     Raises `ConfigurationError` for a time that is none, a name that is empty, and a range that has nothing in it.
     """
-    for name, values in (("--channel", channels), ("--topic", content_topics)):
+    for name, values in (("--channel", channels), ("--topic", topics)):
         if any(not value for value in values or ()):
             raise ConfigurationError(f"{name} is empty and selects nothing; leave it out for all")
     return replace(
         _selection(("--since", since), ("--until", until)),
         channels=tuple(sorted(set(channels or ()))),
-        content_topics=tuple(sorted(set(content_topics or ()))),
+        content_topics=tuple(sorted(set(topics or ()))),
     )
 
 
 def option_texts(selection: Selection) -> dict[str, str]:
     """Return the options of the data source that select the same."""
     texts: dict[str, str] = {}
-    for name, time_ns in (("startingTimestamp", selection.start_ns), ("endingTimestamp", selection.end_ns)):
+    for name, time_ns in (("since", selection.start_ns), ("until", selection.end_ns)):
         if time_ns is not None:
             texts[name] = exact_text(time_ns)
-    for name, values in (("contentTopics", selection.content_topics), ("channels", selection.channels)):
+    for name, values in (("topics", selection.content_topics), ("channels", selection.channels)):
         if values:
             texts[name] = json.dumps(values)
     return texts

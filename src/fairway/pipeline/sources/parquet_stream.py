@@ -97,7 +97,7 @@ class ParquetStream(SourceStream):
         if isinstance(given, ArchiveCursor):
             raise ConfigurationError(
                 "a folder of Parquet is followed by its files, not by timestamps: leave startingOffsets out and give "
-                "startingTimestamp"
+                "since"
             )
         return FilesRead.of(given).offset
 

@@ -6,21 +6,21 @@ Schema: `WAKU_MESSAGES`, or some columns of it (``spark.read.format("waku").sche
 
 Options (their names in any case):
 
-- ``path``, also ``uri`` and the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
+- ``path``, also the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
   alone, ``postgresql://...``, ``parquet:DIR``, ``json:FILE``, ``csv:FILE``, ``lip76:DIR``, ``http://...``); files must
   be the same on the driver and every executor. ``load([one, other])`` reads several archives as one table.
 - ``label``: the value of the column ``source``; the default is the place without credentials.
-- ``startingTimestamp``, ``endingTimestamp``: the first and last time wanted, both included, as ISO text or in
+- ``since``, ``until``: the first and last time wanted, both included, as ISO text or in
   milliseconds since 1970 (`fairway.pipeline.times`).
 - ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
   ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
 - ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.
-- ``contentTopics``: only messages of these content topics: a JSON list, or separated by commas.
+- ``topics``: only messages of these content topics: a JSON list, or separated by commas.
 - ``pubsubTopic``: only messages of this shard.
 - ``channels``: only messages that contain one of these channel ids in clear text: a JSON list, or separated by
   commas. The source decodes nothing: this is a first filter, for channels without encryption; ``channel_id`` of
   ``sds_messages`` is exact.
-- ``minPartitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
+- ``partitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
 - ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it
   may be a false alarm: `fairway.pipeline.sources.source_stream`).
@@ -37,7 +37,7 @@ Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed d
 Examples::
 
     register(spark)
-    spark.read.format("waku").option("contentTopics", "/app/1/team/proto").load("sqlite:store.sqlite3")
+    spark.read.format("waku").option("topics", "/app/1/team/proto").load("sqlite:store.sqlite3")
     spark.readStream.format("waku").option("maxOffsetsPerTrigger", 10_000).load("postgresql://waku@db/postgres")
 """
 
