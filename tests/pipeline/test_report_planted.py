@@ -69,7 +69,7 @@ def names_what_was_planted(screen: str) -> None:
         at = datetime.strptime(f"2025-10-09 {told} +0000", "%Y-%m-%d %H:%M:%S %z")
         assert abs(at - planted) <= timedelta(seconds=10), told
     assert "dave in team (8 of 12 lost, nobody else cites them)" in words
-    assert "Over the rate limit of 100: mallory (130 in the epoch from 2025-10-09 09:00 UTC)" in words
+    assert "Over the rate limit of 100: mallory in noise (130 in the epoch from 2025-10-09 09:00 UTC)" in words
     assert re.search(r"Of 593 messages known, 585 readable \S+ 8 lost", words), words
 
 

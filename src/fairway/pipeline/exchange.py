@@ -308,11 +308,11 @@ class Bucket:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> Bucket:
-    """Return the bucket of a task of one step; see `gathered_steps`."""
-    first, *others = gathered_steps(batches, spill_bytes=spill_bytes)
-    if others:
-        raise ValueError(f"the bucket {first.number} has {1 + len(others)} steps, and one was expected")
-    return first
+    """Return the bucket of a task, all its steps in one; see `gathered_steps`."""
+    steps = gathered_steps(batches, spill_bytes=spill_bytes)
+    kinds = dict.fromkeys(kind for step in steps for kind in step.tables)
+    tables = {kind: pa.concat_tables([step.tables[kind] for step in steps if kind in step.tables]) for kind in kinds}
+    return Bucket(steps[0].number, tables=tables, notes=steps[0].notes)
 
 
 def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> list[Bucket]:
