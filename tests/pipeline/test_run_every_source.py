@@ -217,8 +217,8 @@ def test_every_option_of_the_format_selects_what_it_says(spark, sqlite, parquet,
     places = [(message.timestamp_ns, message.message_hash) for message in messages]
     first, last = messages[4], messages[30]
     assert read(
-        startingtimestamp=iso(first.timestamp_ns),
-        ENDINGTIMESTAMP=iso(last.timestamp_ns),
+        since=iso(first.timestamp_ns),
+        UNTIL=iso(last.timestamp_ns),
         partitions=3,
         label="north",
     ) == [place for place in places if first.timestamp_ns <= place[0] <= last.timestamp_ns]

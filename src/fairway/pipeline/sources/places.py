@@ -25,7 +25,7 @@ from fairway.pipeline.location import (
     without_secrets,
 )
 from fairway.pipeline.sources.files_scan import FilesScan, split_pattern
-from fairway.pipeline.sources.lip76_scan import Lip76Scan
+from fairway.pipeline.sources.lip76 import Lip76Scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.text_scans import CsvScan, JsonLinesScan

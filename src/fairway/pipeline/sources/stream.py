@@ -5,27 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, FairwayError
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.schema import types_of
 from fairway.pipeline.sources.archive_stream import ArchiveStream
 from fairway.pipeline.sources.files_scan import FilesScan
-from fairway.pipeline.sources.lip76_scan import Lip76Scan
-from fairway.pipeline.sources.lip76_stream import Lip76Stream
+from fairway.pipeline.sources.lip76 import Lip76Scan, Lip76Stream
 from fairway.pipeline.sources.options import EARLIEST, LATEST, SourceOptions
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.parquet_stream import ParquetStream
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.short_errors import short_errors
 from fairway.pipeline.sources.source_stream import SourceStream
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def short_errors(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a function that raises the errors of fairway from one place, without what led to them."""
+
+    @wraps(work)
+    def wrapper(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        try:
+            return work(*given, **named)
+        except FairwayError as error:
+            raise error.with_traceback(None) from None
+
+    return wrapper
 
 
 @dataclass(frozen=True)

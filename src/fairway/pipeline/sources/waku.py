@@ -67,9 +67,8 @@ from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
 from fairway.pipeline.sources.filters import push_filters
 from fairway.pipeline.sources.options import LATEST, SourceOptions
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.short_errors import short_errors
 from fairway.pipeline.sources.source_stream import check_for_data_loss
-from fairway.pipeline.sources.stream import WakuStreamReader
+from fairway.pipeline.sources.stream import WakuStreamReader, short_errors
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
 from fairway.storage.archive import ArchiveCursor
 

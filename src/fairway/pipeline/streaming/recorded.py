@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from fairway.pipeline.schema import arrow_schema, columns_of
-from fairway.pipeline.sources.short_errors import short_errors
+from fairway.pipeline.sources.stream import short_errors
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
 from fairway.pipeline.streaming.batch_table import BatchTable, between
 

@@ -1,15 +1,16 @@
-"""`Lip76Stream`: follows a LIP-76 folder, whose ``data`` only grows, by whole archives.
+"""LIP-76 folders: `Lip76Scan` reads one, `Lip76Stream` follows one, whose ``data`` only grows.
 
-An offset is a place in ``data``: where an archive begins, and how many of its messages are behind the offset. Behind an
-archive that was read whole stands the byte after its first one, since an archive says where it begins but not always
-where it ends. Messages of any timestamp are read, in the order of the file, as soon as the index names their archive.
+Both read whole archives, because these are not sorted. An offset is a place in ``data``: where an archive begins, and
+how many of its messages are behind the offset. Behind an archive that was read whole stands the byte after its first
+one, since an archive says where it begins but not always where it ends. Messages of any timestamp are read, in the
+order of the file, when the index names their archive.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -17,12 +18,40 @@ import pyarrow as pa
 
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.pipeline import machine
-from fairway.pipeline.sources.lip76_scan import Lip76Scan
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.source_stream import Offset, SourceStream
-from fairway.pipeline.sources.waku_messages import even_runs
-from fairway.storage.archive import ArchiveCursor
-from fairway.storage.lip76 import StoredArchive
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches, even_runs
+from fairway.storage.archive import ArchiveCursor, ArchivedMessage
+from fairway.storage.lip76 import Lip76Archive, StoredArchive
+
+_PARTITIONS_PER_CORE: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lip76Scan(MessageScan):
+    """A read of a LIP-76 folder. Archives that the index places outside the wanted time are not opened."""
+
+    archive: Lip76Archive
+    source: str
+    selection: Selection = field(default_factory=Selection)
+
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[tuple[StoredArchive, ...]]:
+        """Return runs of archives of about equally many bytes, at least one run."""
+        wanted = self.selection.part
+        times = (wanted.after.timestamp_ns, wanted.through.timestamp_ns)
+        archives = [archive for archive in self.archive.archives() if archive.may_hold(*times)]
+        sizes = [archive.end - archive.offset for archive in archives]
+        return even_runs(archives, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
+
+    def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some archives."""
+        for archive in part:
+            yield from self.batches(self.archive.messages(archive))
+
+    def batches(self, messages: Iterable[ArchivedMessage]) -> Iterator[pa.RecordBatch]:
+        """Yield those of some messages that are wanted."""
+        return arrow_batches(self.selection.chosen(filter(self.selection.wants, messages)), self.source)
+
 
 _LOG: Final = logging.getLogger(__name__)
 
