@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -131,20 +130,6 @@ def test_no_id_signs_two_signals_wherever_the_power_fails(tmp_path_factory, step
         machine.disk.fails_in, machine.disk.kept = fails_in, kept
         machine.sign(commitment, epoch, signal)
     machine.ids.close()
-
-
-def crash_often(folder: Path, rng: Random, crashes: int) -> Machine:
-    machine = Machine(folder)
-    while machine.crashes < crashes:
-        machine.disk.fails_in, machine.disk.kept = rng.randrange(16), rng.random()
-        epoch = machine.crashes // 20 + rng.choice((-1, 0, 0, 0))
-        machine.sign(rng.choice((MEMBER, OTHER)), max(0, epoch), bytes([rng.randrange(10)]))
-    machine.ids.close()
-    return machine
-
-
-def test_no_id_signs_two_signals_in_200_crashes(tmp_path, rng):
-    assert len(crash_often(tmp_path, rng, 200).signed) > 20
 
 
 def test_a_torn_commit_returns_the_same_id_again_or_no_id(tmp_path):

@@ -16,7 +16,6 @@ import random
 from collections.abc import Collection, KeysView
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
 
@@ -40,6 +39,7 @@ from fairway.nodes.status_board import WatchedNode
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.service.archives import NodeArchive
+from fairway.service.distribution import DistributionStatistics
 from fairway.service.open_archive import open_archive
 from fairway.service.options import ServiceOptions
 from fairway.service.parts import NodeParts, publish
@@ -61,20 +61,6 @@ _EXCHANGE_STREAMS: Final = 128
 _SWEEP_S: Final = 30.0
 _AGENT: Final = "fairway"
 _OWN: Final = "this program"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceStatistics:
-    """Counts of a service node since its start."""
-
-    published: int
-    """Messages without duplicates."""
-    published_bytes: int
-    delivered: int
-    """Messages pushed to filter subscribers."""
-    lost: int
-    """Pushes that the option ``loss`` dropped, and messages that filter subscribers did not read."""
-    duplicates: int
 
 
 class ServiceNode(WatchedNode):
@@ -271,16 +257,9 @@ class ServiceNode(WatchedNode):
         """Return a subscription to the state of each configured peer and its changes, until the node closes."""
         return self._parts.keeper.watch()
 
-    def statistics(self) -> ServiceStatistics:
-        """Return counts since the start."""
-        handed_out, pushed = self._parts.distribution.statistics(), self._parts.pusher.statistics()
-        return ServiceStatistics(
-            published=handed_out.messages,
-            published_bytes=handed_out.message_bytes,
-            delivered=pushed.pushed,
-            lost=handed_out.lost_on_purpose + pushed.dropped,
-            duplicates=handed_out.duplicates,
-        )
+    def statistics(self) -> DistributionStatistics:
+        """Return counts of the messages since the start."""
+        return self._parts.distribution.statistics()
 
     @property
     def is_healthy(self) -> bool:
