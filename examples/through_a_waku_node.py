@@ -55,7 +55,7 @@ async def main() -> None:
                 who = {name for receipt in receipts for name in (await receipt.delivered()).delivered_to}
                 print(f"all {len(receipts)} questions are acknowledged by {', '.join(who)}")
                 answering.cancel()
-        print("the node lost", waku.statistics().lost, "messages on the way")
+        print("the node lost", waku.statistics().lost_on_purpose, "messages on the way")
 
 
 asyncio.run(main())
