@@ -9,6 +9,7 @@ import pytest
 
 from fairway.nodes.local import NO_FAULTS, NetworkFaults
 from fairway.options import ReliableChannelOptions
+from groups import in_group, run_in_group
 from listening import heard_by
 
 DEFAULTS = ReliableChannelOptions()
@@ -25,7 +26,7 @@ PAYLOADS = [b"message %d" % number for number in range(20)]
         {"answer_loss": 0.4, "answer_errors": 1.0},
     ],
 )
-def test_everything_arrives_once_and_in_order_over_each_kind_of_bad_node(in_group, faults):
+def test_everything_arrives_once_and_in_order_over_each_kind_of_bad_node(faults):
     async def scenario(group):
         alice, bob = await group.channel("alice"), await group.channel("bob")
         heard = heard_by(bob)
@@ -34,33 +35,31 @@ def test_everything_arrives_once_and_in_order_over_each_kind_of_bad_node(in_grou
             assert (await receipt.delivered()).delivered_to == ("bob",)
         assert heard == PAYLOADS
 
-    in_group(scenario, faults=NetworkFaults(**faults), options=DEFAULTS)
+    run_in_group(scenario, faults=NetworkFaults(**faults), options=DEFAULTS)
 
 
-def test_a_message_refused_for_its_timestamp_is_sent_with_another_one(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        node, refused, taken = group.nodes["alice"], [], []
-        send = node.send
+@in_group(options=DEFAULTS)
+async def test_a_message_refused_for_its_timestamp_is_sent_with_another_one(group):
+    alice = await group.channel("alice")
+    node, refused, taken = group.nodes["alice"], [], []
+    send = node.send
 
-        async def note(message):
-            result = await send(message)
-            if not result.accepted:
-                refused.append(message.message)
-            return result
+    async def note(message):
+        result = await send(message)
+        if not result.accepted:
+            refused.append(message.message)
+        return result
 
-        node.send = note
-        group.network.faults = replace(NO_FAULTS, invalid_message=1.0)
-        group.network.observers.append(lambda _, message: taken.append(message.message))
-        receipt = await alice.send(b"what time is it?")
-        await asyncio.sleep(30)
-        assert len(refused) > 1
-        group.network.faults = NO_FAULTS
-        await receipt.sent()
-        payload = refused[0].payload
-        stamps = [message.timestamp_ns for message in (*refused, *taken) if message.payload == payload]
-        assert len(stamps) > 2
-        assert stamps == sorted(set(stamps))
-        assert any(message.payload == payload for message in taken)
-
-    in_group(scenario, options=DEFAULTS)
+    node.send = note
+    group.network.faults = replace(NO_FAULTS, invalid_message=1.0)
+    group.network.observers.append(lambda _, message: taken.append(message.message))
+    receipt = await alice.send(b"what time is it?")
+    await asyncio.sleep(30)
+    assert len(refused) > 1
+    group.network.faults = NO_FAULTS
+    await receipt.sent()
+    payload = refused[0].payload
+    stamps = [message.timestamp_ns for message in (*refused, *taken) if message.payload == payload]
+    assert len(stamps) > 2
+    assert stamps == sorted(set(stamps))
+    assert any(message.payload == payload for message in taken)

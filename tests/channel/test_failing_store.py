@@ -12,6 +12,7 @@ from fairway.errors import StoreFullError
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
+from groups import in_group
 
 
 class Failing(ChannelStore):
@@ -60,68 +61,62 @@ class Forgetful(Failing):
             super().submit(write, done)
 
 
-def test_a_full_disk_fails_the_channel_with_one_error_and_a_restart_continues(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        store = Failing(SqliteStore(tmp_path / "alice.db"))
-        alice, bob = await group.channel("alice", store=store), await group.channel("bob")
-        kept = await alice.send(b"kept")
-        await kept.delivered()
-        waiting = [asyncio.ensure_future(anext(stream)) for stream in (aiter(alice), alice.events())]
-        await asyncio.sleep(0)
-        heard = aiter(bob)
-        assert await group.take(heard, 1) == [b"kept"]
+@in_group(on_disk=True)
+async def test_a_full_disk_fails_the_channel_with_one_error_and_a_restart_continues(group, tmp_path):
+    store = Failing(SqliteStore(tmp_path / "alice.db"))
+    alice, bob = await group.channel("alice", store=store), await group.channel("bob")
+    kept = await alice.send(b"kept")
+    await kept.delivered()
+    waiting = [asyncio.ensure_future(anext(stream)) for stream in (aiter(alice), alice.events())]
+    await asyncio.sleep(0)
+    heard = aiter(bob)
+    assert await group.take(heard, 1) == [b"kept"]
 
-        store.is_full = True
-        with pytest.raises(StoreFullError, match="make room"):
-            await alice.send(b"refused")
-        assert not alice.is_started()
-        for call in (alice.send(b"refused too"), *waiting[:1]):
-            with pytest.raises(StoreFullError):
-                await call
-        waiting[1].cancel()
+    store.is_full = True
+    with pytest.raises(StoreFullError, match="make room"):
+        await alice.send(b"refused")
+    assert not alice.is_started()
+    for call in (alice.send(b"refused too"), *waiting[:1]):
+        with pytest.raises(StoreFullError):
+            await call
+    waiting[1].cancel()
 
-        store.is_full = False
-        await alice.start()
-        await (await alice.send(b"there is room")).delivered()
-        assert await group.take(heard, 1) == [b"there is room"]
-        assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
-
-    in_group_on_disk(scenario)
+    store.is_full = False
+    await alice.start()
+    await (await alice.send(b"there is room")).delivered()
+    assert await group.take(heard, 1) == [b"there is room"]
+    assert (await alice.receipt(kept.request_id).delivered()).delivered_to == ("bob",)
 
 
-def test_every_call_of_a_failed_channel_raises_an_error_of_its_own(in_group):
-    async def scenario(group):
-        store = Failing(MemoryStore())
-        alice = await group.channel("alice", store=store)
-        receipt = await alice.send(b"kept")
-        store.is_full = True
-        calls = [alice.send(b"refused"), *(receipt.delivered() for _ in range(20)), anext(aiter(alice))]
-        errors = await asyncio.gather(*calls, return_exceptions=True)
-        for _ in range(20):
-            errors += await asyncio.gather(alice.send(b"refused too"), receipt.sent(), return_exceptions=True)
-        assert all(isinstance(error, StoreFullError) and "make room" in str(error) for error in errors)
-        assert len({id(error) for error in errors}) == len(errors)
-        assert max(len(traceback.format_exception(error)) for error in errors) < 30
-
-    in_group(scenario)
+@in_group()
+async def test_every_call_of_a_failed_channel_raises_an_error_of_its_own(group):
+    store = Failing(MemoryStore())
+    alice = await group.channel("alice", store=store)
+    receipt = await alice.send(b"kept")
+    store.is_full = True
+    calls = [alice.send(b"refused"), *(receipt.delivered() for _ in range(20)), anext(aiter(alice))]
+    errors = await asyncio.gather(*calls, return_exceptions=True)
+    for _ in range(20):
+        errors += await asyncio.gather(alice.send(b"refused too"), receipt.sent(), return_exceptions=True)
+    assert all(isinstance(error, StoreFullError) and "make room" in str(error) for error in errors)
+    assert len({id(error) for error in errors}) == len(errors)
+    assert max(len(traceback.format_exception(error)) for error in errors) < 30
 
 
 @pytest.mark.parametrize("kind", [Failing, Forgetful])
-def test_a_send_during_a_disk_failure_names_its_request_id_and_can_be_repeated(in_group_on_disk, tmp_path, kind):
-    async def scenario(group):
-        store = kind(SqliteStore(tmp_path / "alice.db"))
-        alice, bob = await group.channel("alice", store=store), await group.channel("bob")
-        heard = aiter(bob)
-        store.is_full = True
-        with pytest.raises(StoreFullError, match="may or may not be kept") as raised:
-            await alice.send(b"perhaps")
-        (request_id,) = re.findall(r"request_id='(\w+)'", str(raised.value))
+@in_group(on_disk=True)
+async def test_a_send_during_a_disk_failure_names_its_request_id_and_can_be_repeated(group, tmp_path, kind):
+    store = kind(SqliteStore(tmp_path / "alice.db"))
+    alice, bob = await group.channel("alice", store=store), await group.channel("bob")
+    heard = aiter(bob)
+    store.is_full = True
+    with pytest.raises(StoreFullError, match="may or may not be kept") as raised:
+        await alice.send(b"perhaps")
+    (request_id,) = re.findall(r"request_id='(\w+)'", str(raised.value))
 
-        store.is_full = False
-        await alice.start()
-        await (await alice.send(b"perhaps", request_id=request_id)).delivered()
-        await (await alice.send(b"the end")).delivered()
-        assert await group.take(heard, 2) == [b"perhaps", b"the end"]
-        assert alice.receipt(request_id).message_id == alice.get_message_id(b"perhaps")
-
-    in_group_on_disk(scenario)
+    store.is_full = False
+    await alice.start()
+    await (await alice.send(b"perhaps", request_id=request_id)).delivered()
+    await (await alice.send(b"the end")).delivered()
+    assert await group.take(heard, 2) == [b"perhaps", b"the end"]
+    assert alice.receipt(request_id).message_id == alice.get_message_id(b"perhaps")

@@ -11,6 +11,7 @@ from fairway.errors import ForeignCodeError, NodeUnavailableError, StorageError
 from fairway.nodes.local import LocalNetwork
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import virtual_time
+from groups import in_group, run_in_group
 from listening import join
 
 
@@ -105,7 +106,7 @@ HANDLERS = [(as_plain, fail) for fail in SYNCHRONOUS] + [
     # A coroutine cannot raise StopIteration: Python makes a RuntimeError of it.
     [each for each in HANDLERS if each[1] != "StopIteration" or each[0] is as_plain],
 )
-def test_a_handler_may_raise_anything_and_gets_the_message_again(in_group, caplog, kind, failure):
+def test_a_handler_may_raise_anything_and_gets_the_message_again(caplog, kind, failure):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -120,11 +121,11 @@ def test_a_handler_may_raise_anything_and_gets_the_message_again(in_group, caplo
         assert len(failed) == 1
         assert bob.is_started()
 
-    in_group(scenario, max_unread_messages=3)
+    run_in_group(scenario, max_unread_messages=3)
 
 
 @pytest.mark.parametrize("failure", [*SYNCHRONOUS, *ASYNCHRONOUS])
-def test_an_event_handler_may_raise_anything_and_gets_the_next_events(in_group, caplog, failure):
+def test_an_event_handler_may_raise_anything_and_gets_the_next_events(caplog, failure):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -135,7 +136,7 @@ def test_an_event_handler_may_raise_anything_and_gets_the_next_events(in_group, 
             await (await alice.send(b"%d" % number)).sent()
         await group.until(lambda: len(called) == 4 and alice.statistics().handler_failures == 1)
 
-    in_group(scenario, sync_min_interval_ms=0)
+    run_in_group(scenario, sync_min_interval_ms=0)
 
 
 class FailsOnce:
@@ -177,29 +178,25 @@ NAMES = [*SYNCHRONOUS, *ASYNCHRONOUS]
 
 
 @pytest.mark.parametrize(("kind", "fail"), CIPHERS, ids=NAMES)
-def test_encrypt_may_raise_anything_and_fails_only_its_own_send(in_group, kind, fail):
-    async def scenario(group):
-        alice = await group.channel("alice", encryption=kind("encrypt", fail))
-        bob = await group.channel("bob", encryption=kind("", fail))
-        failed = []
-        alice.on("delivery-error", failed.append)
-        receipts = [await alice.send(b"%d" % number) for number in range(4)]
-        assert await group.take(aiter(bob), 3) == [b"0", b"2", b"3"]
-        assert [event.request_id for event in failed] == [receipts[1].request_id]
-
-    in_group(scenario, sync_min_interval_ms=0)
+@in_group(sync_min_interval_ms=0)
+async def test_encrypt_may_raise_anything_and_fails_only_its_own_send(group, kind, fail):
+    alice = await group.channel("alice", encryption=kind("encrypt", fail))
+    bob = await group.channel("bob", encryption=kind("", fail))
+    failed = []
+    alice.on("delivery-error", failed.append)
+    receipts = [await alice.send(b"%d" % number) for number in range(4)]
+    assert await group.take(aiter(bob), 3) == [b"0", b"2", b"3"]
+    assert [event.request_id for event in failed] == [receipts[1].request_id]
 
 
 @pytest.mark.parametrize(("kind", "fail"), CIPHERS, ids=NAMES)
-def test_decrypt_may_raise_anything_and_the_message_arrives_with_a_retransmission(in_group, kind, fail):
-    async def scenario(group):
-        alice = await group.channel("alice", encryption=kind("", fail))
-        bob = await group.channel("bob", encryption=kind("decrypt", fail))
-        for number in range(4):
-            await alice.send(b"%d" % number)
-        assert await group.take(aiter(bob), 4) == [b"0", b"1", b"2", b"3"]
-
-    in_group(scenario)
+@in_group()
+async def test_decrypt_may_raise_anything_and_the_message_arrives_with_a_retransmission(group, kind, fail):
+    alice = await group.channel("alice", encryption=kind("", fail))
+    bob = await group.channel("bob", encryption=kind("decrypt", fail))
+    for number in range(4):
+        await alice.send(b"%d" % number)
+    assert await group.take(aiter(bob), 4) == [b"0", b"1", b"2", b"3"]
 
 
 class Moody(LocalNetwork):
@@ -297,7 +294,7 @@ class RaisingStore(MemoryStore):
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyError("x"), StopIteration()], ids=repr)
-def test_a_store_may_raise_anything_and_fails_the_channel(in_group, caplog, error):
+def test_a_store_may_raise_anything_and_fails_the_channel(caplog, error):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -311,10 +308,10 @@ def test_a_store_may_raise_anything_and_fails_the_channel(in_group, caplog, erro
                 await call
         assert not alice.is_started()
 
-    in_group(scenario)
+    run_in_group(scenario)
 
 
-def test_a_clock_that_raises_fails_the_channel(in_group, caplog):
+def test_a_clock_that_raises_fails_the_channel(caplog):
     caplog.set_level(logging.CRITICAL, logger="fairway.channel")
 
     async def scenario(group):
@@ -330,4 +327,4 @@ def test_a_clock_that_raises_fails_the_channel(in_group, caplog):
         await group.until(lambda: not alice.is_started())
         broken.clear()
 
-    in_group(scenario)
+    run_in_group(scenario)

@@ -16,23 +16,22 @@ from fairway.nodes.local import LocalNetwork
 from fairway.protocol.encryption import Decoder, Encoder
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import run
+from groups import in_group
 
 TOPIC = "/fairway/1/harbour/proto"
 
 
-def test_a_closed_channel_says_so_and_stays_closed(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        await alice.close()
-        await alice.close()
-        for refused in (alice.send(b"x"), alice.send_ephemeral(b"x"), alice.start()):
-            with pytest.raises(ChannelClosedError, match="closed"):
-                await refused
-        for refused in (alice.events, lambda: aiter(alice), alice.statistics):
-            with pytest.raises(ChannelClosedError, match="create a new one"):
-                refused()
-
-    in_group(scenario)
+@in_group()
+async def test_a_closed_channel_says_so_and_stays_closed(group):
+    alice = await group.channel("alice")
+    await alice.close()
+    await alice.close()
+    for refused in (alice.send(b"x"), alice.send_ephemeral(b"x"), alice.start()):
+        with pytest.raises(ChannelClosedError, match="closed"):
+            await refused
+    for refused in (alice.events, lambda: aiter(alice), alice.statistics):
+        with pytest.raises(ChannelClosedError, match="create a new one"):
+            refused()
 
 
 def test_an_encoder_of_ephemeral_messages_is_refused_for_a_reliable_channel():
@@ -47,79 +46,71 @@ def test_an_encoder_of_ephemeral_messages_is_refused_for_a_reliable_channel():
     run(work())
 
 
-def test_iterations_end_when_the_channel_closes(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        await group.until(lambda: alice.status is ChannelStatus.SYNCED)
+@in_group()
+async def test_iterations_end_when_the_channel_closes(group):
+    alice = await group.channel("alice")
+    await group.until(lambda: alice.status is ChannelStatus.SYNCED)
 
-        async def read(stream):
-            return [item async for item in stream]
+    async def read(stream):
+        return [item async for item in stream]
 
-        readers = [asyncio.ensure_future(read(stream)) for stream in (aiter(alice), alice.events())]
-        await asyncio.sleep(0.01)
-        await alice.close()
-        messages, events = await asyncio.gather(*readers)
-        assert messages == []
-        assert {type(event) for event in events} == {StatusChanged}
-
-    in_group(scenario)
+    readers = [asyncio.ensure_future(read(stream)) for stream in (aiter(alice), alice.events())]
+    await asyncio.sleep(0.01)
+    await alice.close()
+    messages, events = await asyncio.gather(*readers)
+    assert messages == []
+    assert {type(event) for event in events} == {StatusChanged}
 
 
-def test_a_stopped_channel_continues_after_a_start(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = aiter(bob)
-        await bob.stop()
-        receipt = await alice.send(b"while you slept")
-        await asyncio.sleep(0.05)
-        await bob.start()
-        assert await group.take(stream, 1) == [b"while you slept"]
-        await receipt.delivered()
-        await alice.stop()
-        await alice.start()
-        await (await alice.send(b"awake again")).delivered()
-        assert await group.take(stream, 1) == [b"awake again"]
-
-    in_group(scenario)
+@in_group()
+async def test_a_stopped_channel_continues_after_a_start(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    stream = aiter(bob)
+    await bob.stop()
+    receipt = await alice.send(b"while you slept")
+    await asyncio.sleep(0.05)
+    await bob.start()
+    assert await group.take(stream, 1) == [b"while you slept"]
+    await receipt.delivered()
+    await alice.stop()
+    await alice.start()
+    await (await alice.send(b"awake again")).delivered()
+    assert await group.take(stream, 1) == [b"awake again"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_an_accepted_message_is_sent_after_a_restart(in_group_on_disk, tmp_path, kind):
-    async def scenario(group):
-        store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
-        alice = await group.channel("alice", store=store)
-        group.nodes["alice"].go_offline()
-        await asyncio.sleep(0)
-        first = await alice.send(b"one")
-        await alice.send(b"2" * 250_000)
-        await alice.close()
-        group.nodes["alice"].go_online()
+@in_group(on_disk=True)
+async def test_an_accepted_message_is_sent_after_a_restart(group, tmp_path, kind):
+    store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
+    alice = await group.channel("alice", store=store)
+    group.nodes["alice"].go_offline()
+    await asyncio.sleep(0)
+    first = await alice.send(b"one")
+    await alice.send(b"2" * 250_000)
+    await alice.close()
+    group.nodes["alice"].go_online()
 
-        bob = await group.channel("bob")
-        again = await group.channel("alice", store=store)
-        assert [len(payload) for payload in await group.take(aiter(bob), 2)] == [3, 250_000]
-        receipt = again.receipt(first.request_id)
-        assert (await receipt.delivered()).delivered_to == ("bob",)
-
-    in_group_on_disk(scenario)
+    bob = await group.channel("bob")
+    again = await group.channel("alice", store=store)
+    assert [len(payload) for payload in await group.take(aiter(bob), 2)] == [3, 250_000]
+    receipt = again.receipt(first.request_id)
+    assert (await receipt.delivered()).delivered_to == ("bob",)
 
 
-def test_a_backup_has_the_messages_accepted_before_it(in_group_on_disk, tmp_path):
-    async def scenario(group):
-        alice = await group.channel("alice", store=tmp_path / "alice.db")
-        receipt = await alice.send(b"before")
+@in_group(on_disk=True)
+async def test_a_backup_has_the_messages_accepted_before_it(group, tmp_path):
+    alice = await group.channel("alice", store=tmp_path / "alice.db")
+    receipt = await alice.send(b"before")
+    await alice.backup(tmp_path / "copy.db")
+    with pytest.raises(ConfigurationError, match=r"copy\.db exists"):
         await alice.backup(tmp_path / "copy.db")
-        with pytest.raises(ConfigurationError, match=r"copy\.db exists"):
-            await alice.backup(tmp_path / "copy.db")
-        await alice.close()
-        again = await group.channel("alice", store=tmp_path / "copy.db")
-        bob = await group.channel("bob")
-        assert await group.take(aiter(bob), 1) == [b"before"]
-        await again.receipt(receipt.request_id).delivered()
-        with pytest.raises(ConfigurationError, match="store=PATH"):
-            await bob.backup(tmp_path / "bob.db")
-
-    in_group_on_disk(scenario)
+    await alice.close()
+    again = await group.channel("alice", store=tmp_path / "copy.db")
+    bob = await group.channel("bob")
+    assert await group.take(aiter(bob), 1) == [b"before"]
+    await again.receipt(receipt.request_id).delivered()
+    with pytest.raises(ConfigurationError, match="store=PATH"):
+        await bob.backup(tmp_path / "bob.db")
 
 
 def test_seed_001_s_encoder_and_decoder_make_a_encrypted_channel():
@@ -175,12 +166,10 @@ def test_a_channel_that_cannot_work_is_refused_when_it_is_made(arguments, text):
     run(scenario())
 
 
-def test_a_closing_channel_acknowledges_received_messages(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        receipt = await alice.send(b"before you go")
-        await group.take(aiter(bob), 1)
-        await bob.close()
-        assert (await receipt.delivered()).delivered_to == ("bob",)
-
-    in_group(scenario, sync_min_interval_ms=3_600_000, retry_interval_ms=0)
+@in_group(sync_min_interval_ms=3_600_000, retry_interval_ms=0)
+async def test_a_closing_channel_acknowledges_received_messages(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    receipt = await alice.send(b"before you go")
+    await group.take(aiter(bob), 1)
+    await bob.close()
+    assert (await receipt.delivered()).delivered_to == ("bob",)

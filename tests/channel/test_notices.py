@@ -19,10 +19,11 @@ from fairway.events import (
 )
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.testing import virtual_time
+from groups import in_group, run_in_group
 from listening import join, listen
 
 
-def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(in_group, caplog):
+def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(caplog):
     caplog.set_level(logging.WARNING, logger="fairway.channel")
 
     async def scenario(group):
@@ -40,7 +41,7 @@ def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(in_group, cap
             (True, NodeHealth.SUFFICIENTLY_HEALTHY),
         ]
 
-    in_group(scenario)
+    run_in_group(scenario)
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [
         "channel harbour: the node is gone, and what is sent waits for it",
@@ -48,45 +49,41 @@ def test_a_lost_and_restored_connection_is_an_event_and_in_the_log(in_group, cap
     ]
 
 
-def test_a_channel_whose_node_is_away_at_the_start_says_so_and_sends_when_it_is_there(in_group):
-    async def scenario(group):
-        bob = await group.channel("bob")
-        group.nodes["alice"] = group.network.node("alice")
-        group.nodes["alice"].go_offline()
-        alice = await group.channel("alice", options=replace(group.options, auto_start=False))
-        told = []
-        alice.on(NodeStatusChanged, told.append)
-        await alice.start()
-        receipt = await alice.send(b"later")
-        await group.until(lambda: [event.connected for event in told] == [False])
-        assert alice.status is ChannelStatus.SYNCING
-        group.nodes["alice"].go_online()
-        assert await group.take(aiter(bob), 1) == [b"later"]
-        await receipt.delivered()
-
-    in_group(scenario)
+@in_group()
+async def test_a_channel_whose_node_is_away_at_the_start_says_so_and_sends_when_it_is_there(group):
+    bob = await group.channel("bob")
+    group.nodes["alice"] = group.network.node("alice")
+    group.nodes["alice"].go_offline()
+    alice = await group.channel("alice", options=replace(group.options, auto_start=False))
+    told = []
+    alice.on(NodeStatusChanged, told.append)
+    await alice.start()
+    receipt = await alice.send(b"later")
+    await group.until(lambda: [event.connected for event in told] == [False])
+    assert alice.status is ChannelStatus.SYNCING
+    group.nodes["alice"].go_online()
+    assert await group.take(aiter(bob), 1) == [b"later"]
+    await receipt.delivered()
 
 
-def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_answered(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
-        told = []
-        bob.on(StatusChanged, lambda event: told.append(event.status))
-        listen(bob, lambda event: told.append(event.payload))
-        # The first listener also hears what happened before.
-        await group.until(lambda: told[-1:] == [ChannelStatus.SYNCED])
-        told.clear()
-        group.nodes["bob"].go_offline()
-        await group.until(lambda: bob.status is ChannelStatus.SYNCING)
-        await (await alice.send(b"while you were away")).sent()
-        group.nodes["bob"].go_online()
-        await group.until(lambda: bob.status is ChannelStatus.SYNCED)
-        await group.until(lambda: len(told) == 3)
-        assert told == [ChannelStatus.SYNCING, b"while you were away", ChannelStatus.SYNCED]
-
-    # Nothing but the store brings what was missed, and only when the node is back.
-    in_group(scenario, sync_min_interval_ms=0, retry_interval_ms=0)
+# Nothing but the store brings what was missed, and only when the node is back.
+@in_group(sync_min_interval_ms=0, retry_interval_ms=0)
+async def test_a_channel_is_syncing_while_its_node_is_away_and_until_the_store_has_answered(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    await group.until(lambda: bob.status is ChannelStatus.SYNCED)
+    told = []
+    bob.on(StatusChanged, lambda event: told.append(event.status))
+    listen(bob, lambda event: told.append(event.payload))
+    # The first listener also hears what happened before.
+    await group.until(lambda: told[-1:] == [ChannelStatus.SYNCED])
+    told.clear()
+    group.nodes["bob"].go_offline()
+    await group.until(lambda: bob.status is ChannelStatus.SYNCING)
+    await (await alice.send(b"while you were away")).sent()
+    group.nodes["bob"].go_online()
+    await group.until(lambda: bob.status is ChannelStatus.SYNCED)
+    await group.until(lambda: len(told) == 3)
+    assert told == [ChannelStatus.SYNCING, b"while you were away", ChannelStatus.SYNCED]
 
 
 def lines(caplog):

@@ -10,35 +10,32 @@ import pytest
 from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.nodes.local import NetworkFaults
 from fairway.storage.memory_store import MemoryStore
+from groups import in_group, run_in_group
 
 
-def test_a_message_reaches_the_others_and_its_acknowledgement_comes_back(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        receipt = await alice.send(b"who is on watch?")
-        message = await anext(aiter(bob))
-        assert (message.sender_id, bytes(message), message.channel_id) == ("alice", b"who is on watch?", "harbour")
-        assert message.message_id == receipt.message_id == alice.get_message_id(b"who is on watch?")
-        await receipt.sent()
-        acknowledgement = await receipt.delivered()
-        assert acknowledgement.delivered_to == ("bob",)
-        assert acknowledgement.chunks_acknowledged == (0,)
-        assert receipt.has_ended
-
-    in_group(scenario)
+@in_group()
+async def test_a_message_reaches_the_others_and_its_acknowledgement_comes_back(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    receipt = await alice.send(b"who is on watch?")
+    message = await anext(aiter(bob))
+    assert (message.sender_id, bytes(message), message.channel_id) == ("alice", b"who is on watch?", "harbour")
+    assert message.message_id == receipt.message_id == alice.get_message_id(b"who is on watch?")
+    await receipt.sent()
+    acknowledgement = await receipt.delivered()
+    assert acknowledgement.delivered_to == ("bob",)
+    assert acknowledgement.chunks_acknowledged == (0,)
+    assert receipt.has_ended
 
 
-def test_a_send_that_is_repeated_asks_for_more(in_group):
-    async def scenario(group):
-        alice, _, _ = [await group.channel(name) for name in ("alice", "bob", "carol")]
-        receipt = await alice.send(b"all hands", request_id="all hands")
-        await receipt.delivered()
-        repeated = await alice.send(b"all hands", request_id="all hands", by={"bob", "carol"})
-        assert repeated is receipt
-        assert (await receipt.delivered()).delivered_to == ("bob", "carol")
-        assert (await alice.send(b"all hands", request_id="all hands", count=2)).has_ended
-
-    in_group(scenario)
+@in_group()
+async def test_a_send_that_is_repeated_asks_for_more(group):
+    alice, _, _ = [await group.channel(name) for name in ("alice", "bob", "carol")]
+    receipt = await alice.send(b"all hands", request_id="all hands")
+    await receipt.delivered()
+    repeated = await alice.send(b"all hands", request_id="all hands", by={"bob", "carol"})
+    assert repeated is receipt
+    assert (await receipt.delivered()).delivered_to == ("bob", "carol")
+    assert (await alice.send(b"all hands", request_id="all hands", count=2)).has_ended
 
 
 class OneAtATime(MemoryStore):
@@ -73,7 +70,7 @@ class OneAtATime(MemoryStore):
 
 
 @pytest.mark.parametrize("delay_ms", [0, 300])
-def test_a_send_waits_for_the_commit_of_its_own_message_and_for_no_other(in_group, delay_ms):
+def test_a_send_waits_for_the_commit_of_its_own_message_and_for_no_other(delay_ms):
     async def scenario(group):
         alice = await group.channel("alice", store=OneAtATime())
         await alice.send(b"the first waits for the start as well")
@@ -85,10 +82,10 @@ def test_a_send_waits_for_the_commit_of_its_own_message_and_for_no_other(in_grou
         assert loop.time() - start_s < 13, "nothing comes with which the last answer could be kept"
 
     faults = NetworkFaults(min_delay_ms=delay_ms, max_delay_ms=delay_ms)
-    in_group(scenario, faults=faults, sync_min_interval_ms=0, retry_interval_ms=3_600_000)
+    run_in_group(scenario, faults=faults, sync_min_interval_ms=0, retry_interval_ms=3_600_000)
 
 
-def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_group):
+def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress():
     content = bytes(range(256)) * 2_048
 
     async def scenario(group):
@@ -102,60 +99,52 @@ def test_a_file_crosses_a_network_that_loses_a_third_and_shows_its_progress(in_g
         )
         assert (await receipt.delivered()).delivered_to == ("bob",)
 
-    in_group(scenario, faults=NetworkFaults(loss=0.3, duplication=0.1, min_delay_ms=1, max_delay_ms=20))
+    run_in_group(scenario, faults=NetworkFaults(loss=0.3, duplication=0.1, min_delay_ms=1, max_delay_ms=20))
 
 
-def test_an_ephemeral_message_is_received_and_not_acknowledged(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        stream = aiter(bob)
-        receipt = await alice.send_ephemeral(b"is typing")
-        await receipt.sent()
-        message = await anext(stream)
-        assert (message.payload, message.ephemeral) == (b"is typing", True)
-        assert bob.statistics().unfinished == 0
-
-    in_group(scenario)
+@in_group()
+async def test_an_ephemeral_message_is_received_and_not_acknowledged(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    stream = aiter(bob)
+    receipt = await alice.send_ephemeral(b"is typing")
+    await receipt.sent()
+    message = await anext(stream)
+    assert (message.payload, message.ephemeral) == (b"is typing", True)
+    assert bob.statistics().unfinished == 0
 
 
-def test_a_send_with_an_id_of_ones_own_can_be_repeated(in_group):
-    async def scenario(group):
-        alice, bob = await group.channel("alice"), await group.channel("bob")
-        first = await alice.send(b"pay 10", request_id="order-17")
-        assert (await alice.send(b"pay 10", request_id="order-17")) is first
-        await first.delivered()
-        again = await alice.send(b"pay 10", request_id="order-17")
-        assert (await again.delivered()).delivered_to == ("bob",)
-        with pytest.raises(ConfigurationError, match="order-17"):
-            await alice.send(b"pay 99", request_id="order-17")
-        await alice.send(b"done")
-        assert (await group.take(aiter(bob), 2)) == [b"pay 10", b"done"]
-
-    in_group(scenario)
+@in_group()
+async def test_a_send_with_an_id_of_ones_own_can_be_repeated(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    first = await alice.send(b"pay 10", request_id="order-17")
+    assert (await alice.send(b"pay 10", request_id="order-17")) is first
+    await first.delivered()
+    again = await alice.send(b"pay 10", request_id="order-17")
+    assert (await again.delivered()).delivered_to == ("bob",)
+    with pytest.raises(ConfigurationError, match="order-17"):
+        await alice.send(b"pay 99", request_id="order-17")
+    await alice.send(b"done")
+    assert (await group.take(aiter(bob), 2)) == [b"pay 10", b"done"]
 
 
-def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(in_group):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        receipts = [await alice.send(b"message %d" % number) for number in range(50)]
-        waiting = [asyncio.ensure_future(receipt.delivered()) for receipt in receipts]
-        await asyncio.sleep(0.01)
-        await alice.close()
-        errors = await asyncio.gather(*waiting, return_exceptions=True)
-        assert {type(error) for error in errors} == {ChannelClosedError}
-        assert all("kept" in str(error) for error in errors)
-        assert len({id(error) for error in errors}) == 50
-        assert len({len("".join(traceback.format_exception(error))) for error in errors}) == 1
-
-    in_group(scenario)
+@in_group()
+async def test_every_receipt_raises_an_error_of_its_own_when_the_channel_closes(group):
+    alice = await group.channel("alice")
+    receipts = [await alice.send(b"message %d" % number) for number in range(50)]
+    waiting = [asyncio.ensure_future(receipt.delivered()) for receipt in receipts]
+    await asyncio.sleep(0.01)
+    await alice.close()
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(error) for error in errors} == {ChannelClosedError}
+    assert all("kept" in str(error) for error in errors)
+    assert len({id(error) for error in errors}) == 50
+    assert len({len("".join(traceback.format_exception(error))) for error in errors}) == 1
 
 
 @pytest.mark.parametrize("fields", [{"count": 0}, {"by": "bob"}, {"by": 3}, {"by": ["alice"]}])
-def test_a_wish_that_can_never_be_met_is_refused(in_group, fields):
-    async def scenario(group):
-        alice = await group.channel("alice")
-        with pytest.raises(ConfigurationError) as refused:
-            await alice.send(b"x", **fields)
-        assert "required_" not in str(refused.value), "the channel has no argument of this name"
-
-    in_group(scenario)
+@in_group()
+async def test_a_wish_that_can_never_be_met_is_refused(group, fields):
+    alice = await group.channel("alice")
+    with pytest.raises(ConfigurationError) as refused:
+        await alice.send(b"x", **fields)
+    assert "required_" not in str(refused.value), "the channel has no argument of this name"
