@@ -8,36 +8,6 @@ from fairway.libp2p.errors import FrameError, Libp2pError, NegotiationError
 from fairway.libp2p.host import Host
 from fairway.libp2p.ping import PING_PROTOCOL, Pinger
 
-MUXERS = pytest.mark.parametrize("muxer", ["/yamux/1.0.0", "/mplex/6.7.0"])
-
-
-@MUXERS
-def test_a_ping_comes_back_from_either_side(run, muxer):
-    async def scenario():
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start(muxers=[muxer]) as one:
-            connection = await one.connect(server.addresses[0])
-            (accepted,) = server.connections()
-            for pinger in (Pinger(connection), Pinger(accepted)):
-                for _ in range(20):
-                    assert 0 < await pinger.ping() < 10
-
-    run(scenario())
-
-
-@MUXERS
-def test_several_pings_may_use_one_stream_and_come_in_pieces(run, muxer):
-    async def scenario():
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as server, await Host.start(muxers=[muxer]) as one:
-            connection = await one.connect(server.addresses[0])
-            async with await connection.open_stream([PING_PROTOCOL]) as stream:
-                payload = bytes(range(32))
-                for begin in range(0, 32, 5):
-                    await stream.write(payload[begin : begin + 5])
-                await stream.write(payload)
-                assert await stream.read_exactly(64) == payload * 2
-
-    run(scenario())
-
 
 def test_a_peer_that_answers_late_wrongly_or_not_at_all_is_told_apart(run):
     async def silent(stream):

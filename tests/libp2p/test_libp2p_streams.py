@@ -102,20 +102,6 @@ def test_a_reset_is_learned_by_whoever_reads_writes_or_closes(run, muxer):
 
 
 @MUXERS
-def test_leaving_a_stream_by_an_error_resets_it(run, muxer):
-    async def scenario():
-        async with Pair(muxer) as pair:
-            mine, theirs = await pair.open()
-            with pytest.raises(ZeroDivisionError):
-                async with mine:
-                    raise ZeroDivisionError
-            with pytest.raises(StreamResetError):
-                await theirs.read()
-
-    run(scenario())
-
-
-@MUXERS
 def test_a_stream_that_the_peer_never_closes_is_reset_after_a_while(run, muxer, monkeypatch):
     monkeypatch.setattr("fairway.libp2p.stream.CLOSE_LINGER_S", 0.05)
 
@@ -302,19 +288,6 @@ def test_closing_does_not_wait_for_ever_for_a_writer_that_is_held_up(run, muxer,
             await theirs.close()
             with pytest.raises(StreamResetError):
                 await writer
-
-    run(scenario())
-
-
-def test_two_tasks_cannot_read_one_stream(run):
-    async def scenario():
-        async with Pair(YAMUX) as pair:
-            mine, _ = await pair.open()
-            reading = asyncio.create_task(mine.read())
-            await asyncio.sleep(0)
-            with pytest.raises(RuntimeError, match="one task reads"):
-                await mine.read()
-            reading.cancel()
 
     run(scenario())
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import shutil
-import ssl
 
 import pytest
 
@@ -132,19 +131,6 @@ def test_a_certificate_of_another_name_is_not_trusted(run, authority):
     run(scenario())
 
 
-def test_a_certificate_that_expires_while_it_is_used_is_not_trusted(run, authority):
-    async def scenario():
-        short = authority.issue("short")
-        certificate = ServerCertificate(short.certificate, short.key)
-        old = authority.issue("short", begins=-2 * DAY, ends=-DAY)
-        # A server that keeps an expired certificate: this one refuses to load it, another one may not.
-        certificate.context.load_cert_chain(old.certificate, old.key)
-        async with await Host.start(listen=[WSS], certificate=certificate) as server:
-            await refused(server, at(server), "certificate has expired", tls_ca_file=authority.file)
-
-    run(scenario())
-
-
 def test_a_plain_client_at_the_port_with_tls_is_refused_and_counted(run, authority, issued):
     async def scenario():
         async with await host(issued) as server:
@@ -164,27 +150,6 @@ def test_a_client_with_tls_at_a_plain_port_is_refused_and_counted(run, authority
     run(scenario())
 
 
-@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"\x00" * 600, b"GET / HTTP/1.1\r\n\r\n"])
-def test_bytes_that_are_no_handshake_end_their_own_connection(run, authority, issued, sent):
-    async def scenario():
-        async with await host(issued) as server:
-            before = server.statistics().failed_handshakes
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.listening[0].port)
-            writer.write(sent)
-            if sent:
-                writer.write_eof()
-            else:
-                writer.close()
-            async with asyncio.timeout(PATIENCE_S):
-                await reader.read()
-            writer.close()
-            await until(lambda: server.statistics().failed_handshakes == before + 1)
-            async with await Host.start(tls_ca_file=authority.file) as client:
-                assert (await client.connect(at(server))).peer_id == server.peer_id
-
-    run(scenario())
-
-
 def test_handshakes_that_never_begin_are_bounded_as_others_are(run, authority, issued, monkeypatch):
     """TLS comes after the host has counted a connection, so that silent ones cannot block it."""
     monkeypatch.setattr("fairway.libp2p.limits.MAX_PENDING_HANDSHAKES_PER_IP", 4)
@@ -198,44 +163,6 @@ def test_handshakes_that_never_begin_are_bounded_as_others_are(run, authority, i
                 assert (await client.connect(at(server))).peer_id == server.peer_id
             for _, writer in silent:
                 writer.close()
-
-    run(scenario())
-
-
-def test_what_is_changed_on_the_way_ends_the_connection(run, authority, issued):
-    async def scenario():
-        async with await host(issued) as server:
-            port, changing = server.listening[0].port, []
-
-            async def spoil(reader, writer):
-                there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
-
-                async def back():
-                    while data := await there_reader.read(65_536):
-                        writer.write(data)
-
-                answering = asyncio.create_task(back())
-                while data := await reader.read(65_536):
-                    if changing:
-                        data = bytes([*data[:-1], data[-1] ^ 1])
-                    there_writer.write(data)
-                there_writer.close()
-                await answering
-                writer.close()
-
-            server.handle("/echo/1", echo)
-            async with (
-                await asyncio.start_server(spoil, "127.0.0.1", 0) as between,
-                await Host.start(tls_ca_file=authority.file) as client,
-            ):
-                connection = await client.connect(
-                    at(server).replace(str(port), str(between.sockets[0].getsockname()[1]))
-                )
-                stream = await client.open_stream(server.peer_id, ["/echo/1"])
-                changing.append(True)
-                await stream.write_frame(bytes(10_000))
-                async with asyncio.timeout(PATIENCE_S):
-                    await connection.wait_closed()
 
     run(scenario())
 
@@ -310,20 +237,5 @@ def test_a_renewed_certificate_is_used_for_new_connections(run, authority, tmp_p
             certificate.refresh()
             async with await Host.start(tls_ca_file=authority.file) as client:
                 assert (await client.connect(at(server))).peer_id == server.peer_id
-
-    run(scenario())
-
-
-def test_old_versions_of_tls_are_refused(run, issued):
-    async def scenario():
-        async with await host(issued) as server:
-            old = ssl.create_default_context()
-            old.check_hostname = False
-            old.verify_mode = ssl.CERT_NONE
-            with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-                old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
-            with pytest.raises(OSError, match=r"(?i)ssl|reset"):
-                await asyncio.open_connection("127.0.0.1", server.listening[0].port, ssl=old)
-            await until(lambda: server.statistics().failed_handshakes == 1)
 
     run(scenario())
