@@ -451,10 +451,9 @@ def test_a_store_query_for_more_hashes_than_anyone_needs_is_refused(crowd, count
 
 
 @MUXERS
-@pytest.mark.parametrize("size", [4 * MIB, 20 * MIB], ids=["somewhat", "very"])
-def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_its_own_id(crowd, muxer, size):
+def test_a_light_push_with_a_message_that_is_too_long_is_answered_with_413_and_its_own_id(crowd, muxer):
     async def work():
-        message = bytes(size)
+        message = bytes(3 * MIB)
         asked = encode_lightpush_request(
             LightPushRequest(request_id="mine", pubsub_topic=crowd.shard, message_bytes=message)
         )
@@ -462,7 +461,6 @@ def test_a_light_push_that_is_longer_than_any_is_read_is_answered_with_413_and_i
             LightPushRequest(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
         )
         async with crowd.service() as node, crowd.client(node, muxer) as client:
-            assert len(asked) > parts_of(node).lightpush.max_request_bytes
             answer = decode_lightpush_response(await crowd.request(client, node, LIGHTPUSH_PROTOCOL, asked))
             assert (answer.request_id, answer.status_code) == ("mine", 413)
             answer_v2 = decode_push_response_v2(await crowd.request(client, node, LIGHTPUSH_V2_PROTOCOL, asked_v2))

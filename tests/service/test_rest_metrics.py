@@ -154,7 +154,7 @@ def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_la
                 request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBE, pubsub_topic=rest.shard
             )
             parts_of(node).filters.handle("peer", subscription, 0.0)
-            parts_of(node).lightpush.refuse_length("peer", b"", now_s=0.0)
+            await parts_of(node).lightpush.respond("peer", b"", now_s=0.0, now_ns=0)
             answer = await rest.call(server, "GET", "/metrics")
             labels = {}
             for family in text_string_to_metric_families(answer.text):

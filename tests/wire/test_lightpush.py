@@ -20,7 +20,6 @@ from fairway.wire.lightpush import (
     encode_lightpush_response,
     encode_push_request_v2,
     encode_push_response_v2,
-    request_id_of,
 )
 from fairway.wire.waku_message import WakuMessage, decode_waku_message, encode_waku_message
 
@@ -242,16 +241,3 @@ def test_a_status_code_has_an_action(code, action):
 )
 def test_words_distinguish_results_with_one_code(code, words, action):
     assert client_action(code, words) is action
-
-
-@given(requests)
-def test_the_id_of_a_request_is_read_from_its_beginning(request):
-    encoded = encode_lightpush_request(request)
-    wanted = request.request_id if len(request.request_id.encode()) < 128 else ""
-    assert request_id_of(encoded) == wanted
-    assert request_id_of(encoded[: 2 + len(wanted.encode())]) == wanted
-
-
-@given(st.binary())
-def test_any_bytes_have_a_request_id_or_an_empty_one(data):
-    assert isinstance(request_id_of(data), str)

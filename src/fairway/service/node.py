@@ -282,8 +282,8 @@ class ServiceNode(WatchedNode):
         handle = partial(parts.host.handle, max_streams_per_peer=_EXCHANGE_STREAMS)
         push_bytes = parts.lightpush.max_request_bytes
         answer = partial(answering, pending=parts.pending_responses)
-        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes, refuse=self._refuse_push))
-        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes, refuse=self._refuse_push_v2))
+        handle(LIGHTPUSH_PROTOCOL, answer(self._push, max_request_bytes=push_bytes))
+        handle(LIGHTPUSH_V2_PROTOCOL, answer(self._push_v2, max_request_bytes=push_bytes))
         handle(FILTER_SUBSCRIBE_PROTOCOL, answer(self._filter, max_request_bytes=MAX_FILTER_REQUEST_BYTES))
         exchange = answer(self._exchange_peers, max_request_bytes=MAX_PEER_EXCHANGE_REQUEST_BYTES)
         handle(PEER_EXCHANGE_PROTOCOL, exchange)
@@ -344,12 +344,6 @@ class ServiceNode(WatchedNode):
 
     async def _push_v2(self, peer: str, request: bytes) -> bytes:
         return await self._parts.lightpush.respond_v2(peer, request, now_s=monotonic_s(), now_ns=time_ns())
-
-    async def _refuse_push(self, peer: str, beginning: bytes) -> bytes:
-        return self._parts.lightpush.refuse_length(peer, beginning, now_s=monotonic_s())
-
-    async def _refuse_push_v2(self, peer: str, beginning: bytes) -> bytes:
-        return self._parts.lightpush.refuse_length_v2(peer, beginning, now_s=monotonic_s())
 
     async def _filter(self, peer: str, request: bytes) -> bytes:
         return self._parts.filters.respond(peer, request, monotonic_s())

@@ -44,12 +44,6 @@ MAX_RESPONSE_BYTES: Final = 65_536
 """Longer responses are not parsed."""
 
 
-_REQUEST_ID_TAG: Final = 0x0A
-"""Field 1, length-delimited."""
-_LONGER_LENGTHS: Final = 0x80
-"""Smallest length that takes two bytes."""
-
-
 class StatusCode(IntEnum):
     """Result codes of WAKU-LIGHTPUSH, "Examples of possible error codes", and those that node software added."""
 
@@ -220,16 +214,6 @@ class PushResponseV2:
     """Whether the node relayed the message."""
     info: str | None = None
     """An explanation for people."""
-
-
-def request_id_of(beginning: bytes) -> str:
-    """Return the request id at the beginning of a request that is not whole; empty if it is not there.
-
-    Both versions have it in field 1, which encoders write first.
-    """
-    if len(beginning) < 2 or beginning[0] != _REQUEST_ID_TAG or len(beginning) < 2 + beginning[1]:
-        return ""
-    return beginning[2 : 2 + beginning[1]].decode(errors="replace") if beginning[1] < _LONGER_LENGTHS else ""
 
 
 def encode_lightpush_request(request: LightPushRequest) -> bytes:

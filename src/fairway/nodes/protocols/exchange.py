@@ -14,8 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from fairway.libp2p.decoding import decode_uvarint
-from fairway.libp2p.errors import FrameTooLongError
 from fairway.libp2p.stream import Stream
 from fairway.wire.varint import length_prefixed
 
@@ -59,46 +57,23 @@ class PendingResponses:
         self.size_bytes -= self._sizes.pop(stream, 0)
 
 
-_BEGINNING_BYTES: Final = 512
-
 Respond = Callable[[str, bytes], Awaitable[bytes]]
 """(peer id as text, bytes of the request) -> bytes of the response."""
 
 
 def answering(
-    respond: Respond,
-    *,
-    max_request_bytes: int,
-    pending: PendingResponses | None = None,
-    refuse: Respond | None = None,
+    respond: Respond, *, max_request_bytes: int, pending: PendingResponses | None = None
 ) -> Callable[[Stream], Awaitable[None]]:
-    """Return a stream handler that answers the one request on each stream.
+    """Return a stream handler that answers the one request on each stream; a longer request resets the stream.
 
-    ``pending`` bounds the responses that peers do not read; handlers can share it. ``refuse`` gets the beginning of a
-    request that is too long, and returns the response; without it the stream is reset.
+    ``pending`` bounds the responses that peers do not read; handlers can share it.
     """
     responses = PendingResponses() if pending is None else pending
 
     async def handle(stream: Stream) -> None:
-        try:
-            request = await stream.read_frame(max_request_bytes)
-        except FrameTooLongError:
-            if refuse is None:
-                raise
-            # Read and drop the rest: a peer that is interrupted does not read the response.
-            await responses.write(stream, await refuse(str(stream.peer_id), await _beginning(stream)))
-            request = None
+        request = await stream.read_frame(max_request_bytes)
         if request is not None:
             await responses.write(stream, await respond(str(stream.peer_id), request))
         await stream.close()
 
     return handle
-
-
-async def _beginning(stream: Stream) -> bytes:
-    """Return the first bytes of a message, without its length."""
-    read = b""
-    while len(read) < _BEGINNING_BYTES and (more := await stream.read(_BEGINNING_BYTES - len(read))):
-        read += more
-    length = decode_uvarint(read)
-    return read[length[1] :] if length else b""

@@ -24,12 +24,11 @@ from fairway.wire.lightpush import (
     decode_push_request_v2,
     encode_lightpush_response,
     encode_push_response_v2,
-    request_id_of,
 )
-from fairway.wire.waku_message import DEFAULT_MAX_ENVELOPE_BYTES, WakuMessage
+from fairway.wire.waku_message import WakuMessage
 
 _BESIDE_MESSAGE_BYTES: Final = 65_536
-_TOO_MANY: Final = "more requests than this node allows a peer; wait a second"
+_MAX_REQUEST_BYTES: Final = 4_194_304
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -103,7 +102,7 @@ class LightPushService:
             return self._refuse(request.request_id, status, detail)
 
         if not self._limiter.admit(peer, now_s):
-            return refuse(StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
+            return refuse(StatusCode.TOO_MANY_REQUESTS, "more requests than this node allows a peer; wait a second")
         if not request.request_id:
             return refuse(StatusCode.BAD_REQUEST, "a lightpush request needs a request_id")
         try:
@@ -133,29 +132,11 @@ class LightPushService:
             relay_peer_count=relay_peer_count or 1,
         )
 
-    def refuse_length(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
-        """Return the response to a request of version 3 beyond the longest allowed, given its first bytes."""
-        return encode_lightpush_response(self._too_long(peer, beginning, now_s))
-
-    def refuse_length_v2(self, peer: str, beginning: bytes, *, now_s: float) -> bytes:
-        """Return the same of version 2."""
-        refusal = self._too_long(peer, beginning, now_s)
-        return encode_push_response_v2(
-            PushResponseV2(request_id=refusal.request_id, is_success=False, info=refusal.status_desc)
-        )
-
-    def _too_long(self, peer: str, beginning: bytes, now_s: float) -> LightPushResponse:
-        request_id = request_id_of(beginning)
-        if not self._limiter.admit(peer, now_s):
-            return self._refuse(request_id, StatusCode.TOO_MANY_REQUESTS, _TOO_MANY)
-        detail = f"message size exceeded: a message has at most {self._rules.max_message_bytes} bytes here"
-        return self._refuse(request_id, StatusCode.PAYLOAD_TOO_LARGE, detail)
-
     def _refuse(self, request_id: str, status: StatusCode, detail: str) -> LightPushResponse:
         self.refused[status] += 1
         return LightPushResponse(request_id=request_id, status_code=status, status_desc=detail[:1_000])
 
     @property
     def max_request_bytes(self) -> int:
-        """Length up to which a request is read whole."""
-        return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, DEFAULT_MAX_ENVELOPE_BYTES)
+        """Length up to which a request is read, so that a message that is too long is answered with 413."""
+        return max(self._rules.max_message_bytes + _BESIDE_MESSAGE_BYTES, _MAX_REQUEST_BYTES)

@@ -88,7 +88,7 @@ class MessageRules:
         if len(encoded) > self.max_message_bytes:
             return Refusal(
                 status=StatusCode.PAYLOAD_TOO_LARGE,
-                detail=f"the message has {len(encoded)} bytes, at most {self.max_message_bytes} are relayed",
+                detail=f"message size exceeded: {len(encoded)} bytes, at most {self.max_message_bytes} are relayed",
             )
         try:
             message = decode_waku_message(encoded)
