@@ -206,7 +206,7 @@ class Connection:
         """Send the queued frames at the end of this turn of the event loop."""
         if not self._flush_is_scheduled:
             self._flush_is_scheduled = True
-            self._loop.call_soon(self._flush_at_end_of_turn)
+            self._loop.call_soon(self.flush)
 
     async def drain(self) -> None:
         """Wait until the transport has room, or for a turn of the event loop; then check `is_full` again."""
@@ -265,6 +265,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send the queued frames now, or as soon as the transport has room."""
+        self._flush_is_scheduled = False
         transport = self.link.transport
         if transport.is_closed:
             self.mux.data_to_send()
@@ -273,10 +274,6 @@ class Connection:
                 self.link.send(self.mux.data_to_send())
         elif self.stalled_since is None:
             self.stalled_since = self._loop.time()
-
-    def _flush_at_end_of_turn(self) -> None:
-        self._flush_is_scheduled = False
-        self.flush()
 
     def _writable(self) -> None:
         self.stalled_since = None

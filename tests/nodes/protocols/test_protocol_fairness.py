@@ -15,7 +15,7 @@ from fairway.libp2p.gossipsub.router import Router, ValidationResult
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.nodes.node import StorePage
-from fairway.nodes.protocols.filter_service import FilterLimits, FilterService
+from fairway.nodes.protocols.filter_service import FilterService
 from fairway.nodes.protocols.relay import Relay
 from fairway.nodes.protocols.request_limiter import RequestLimiter
 from fairway.nodes.protocols.rules import MessageRules
@@ -29,8 +29,8 @@ SHARD = "/waku/2/rs/16/0"
 UNLIMITED = RequestLimiter(None)
 
 
-def filters(**limits):
-    return FilterService(pubsub_topics={SHARD}, limiter=UNLIMITED, limits=FilterLimits(**limits))
+def filters():
+    return FilterService(pubsub_topics={SHARD}, limiter=UNLIMITED)
 
 
 def ask(service, peer, topics=("/app/1/chat/proto",), kind=FilterSubscribeType.SUBSCRIBE):
@@ -42,8 +42,9 @@ def ask(service, peer, topics=("/app/1/chat/proto",), kind=FilterSubscribeType.S
     return service.handle(peer, request, 0.0).status_code
 
 
-def test_subscriptions_of_peers_that_left_give_way_to_one_that_is_here_the_oldest_first():
-    service = filters(subscribers=3)
+def test_subscriptions_of_peers_that_left_give_way_to_one_that_is_here_the_oldest_first(monkeypatch):
+    monkeypatch.setattr("fairway.nodes.protocols.filter_service.MAX_SUBSCRIBERS", 3)
+    service = filters()
     for peer in "abc":
         assert ask(service, peer) == 200
     assert ask(service, "honest") == 503
@@ -56,8 +57,9 @@ def test_subscriptions_of_peers_that_left_give_way_to_one_that_is_here_the_oldes
     assert ask(service, "another") == 503
 
 
-def test_room_for_topics_is_made_in_the_same_way_and_only_as_much_as_is_needed():
-    service = filters(total_criteria=4)
+def test_room_for_topics_is_made_in_the_same_way_and_only_as_much_as_is_needed(monkeypatch):
+    monkeypatch.setattr("fairway.nodes.protocols.filter_service.MAX_TOTAL_CRITERIA", 4)
+    service = filters()
     for peer in "abc":
         assert ask(service, peer, [f"/{peer}/1/t/proto"]) == 200
         service.left(peer)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairway.errors import ConfigurationError, NetworkError, StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
-from fairway.nodes.protocols.filter_service import FilterLimits, FilterService
+from fairway.nodes.protocols.filter_service import FilterService
 from fairway.nodes.protocols.lightpush import LightPushService
 from fairway.nodes.protocols.metadata import mismatch
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
@@ -207,8 +207,8 @@ def ask(service, peer, kind, topics=(TOPIC,), pubsub_topic=SHARD, now_s=0.0):
     return decode_filter_subscribe_response(service.respond(peer, data, now_s)).status_code
 
 
-def filter_service(**limits):
-    return FilterService(pubsub_topics={SHARD}, limiter=UNLIMITED, limits=FilterLimits(**limits))
+def filter_service():
+    return FilterService(pubsub_topics={SHARD}, limiter=UNLIMITED)
 
 
 def test_a_subscriber_gets_what_it_asked_for_until_it_unsubscribes():
@@ -228,16 +228,18 @@ def test_a_subscriber_gets_what_it_asked_for_until_it_unsubscribes():
 
 
 def test_a_silent_subscriber_is_forgotten_and_a_ping_keeps_one():
-    service = filter_service(silence_s=60)
+    service = filter_service()
     for peer in ("a", "b"):
         ask(service, peer, FilterSubscribeType.SUBSCRIBE)
-    ask(service, "b", FilterSubscribeType.SUBSCRIBER_PING, now_s=50)
-    assert service.expire(70) == ("a",)
+    ask(service, "b", FilterSubscribeType.SUBSCRIBER_PING, now_s=100)
+    assert service.expire(350) == ("a",)
     assert service.subscribers_of(SHARD, TOPIC) == ("b",)
 
 
-def test_subscriptions_are_bounded():
-    service = filter_service(subscribers=2, criteria=3)
+def test_subscriptions_are_bounded(monkeypatch):
+    monkeypatch.setattr("fairway.nodes.protocols.filter_service.MAX_SUBSCRIBERS", 2)
+    monkeypatch.setattr("fairway.nodes.protocols.filter_service.MAX_CRITERIA", 3)
+    service = filter_service()
     assert ask(service, "a", FilterSubscribeType.SUBSCRIBE, [f"/{n}/1/a/b" for n in range(4)]) == 503
     assert [ask(service, peer, FilterSubscribeType.SUBSCRIBE) for peer in "abc"] == [200, 200, 503]
     assert ask(service, "a", FilterSubscribeType.SUBSCRIBE, ["x" * 2_000]) == 400

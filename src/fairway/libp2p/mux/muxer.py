@@ -255,7 +255,9 @@ class Muxer(ABC):
                 self._partial = bytes(view[at:])
                 break
             at = begun
-        return self._taken_events()
+        self._deliver()
+        events, self._events = self._events, []
+        return events
 
     # ---- for Yamux and Mplex to add
 
@@ -374,11 +376,6 @@ class Muxer(ABC):
     def _report(self, event: MuxEvent) -> None:
         self._deliver()
         self._events.append(event)
-
-    def _taken_events(self) -> list[MuxEvent]:
-        self._deliver()
-        events, self._events = self._events, []
-        return events
 
     def _peer_closed(self, state: StreamState) -> None:
         if not state.remote_closed:

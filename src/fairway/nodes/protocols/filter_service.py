@@ -1,7 +1,7 @@
 """`FilterService`: the filter subscriptions of peers (12/WAKU2-FILTER).
 
 Pure; time is an argument. It turns requests into responses, and a message into the peers that subscribed to it.
-`FilterLimits` bounds its memory. Finding the subscribers of a message takes time proportional to their number. A
+Its memory is bounded. Finding the subscribers of a message takes time proportional to their number. A
 subscription outlasts the connection of its peer, because clients reconnect, until a connected peer needs the room.
 """
 
@@ -24,6 +24,14 @@ from fairway.wire.filter import (
     encode_filter_subscribe_response,
 )
 
+MAX_SUBSCRIBERS: Final = 1_000
+"""Peers with a subscription."""
+MAX_CRITERIA: Final = 1_000
+"""Pairs of pubsub and content topic of one peer."""
+MAX_TOTAL_CRITERIA: Final = 100_000
+"""Such pairs of all peers together."""
+SILENCE_S: Final = 300.0
+"""How long a subscription lasts without a request of its peer; clients ping every minute."""
 _MAX_CONTENT_TOPIC_BYTES: Final = 1_024
 
 
@@ -37,20 +45,6 @@ class FilterStatus(IntEnum):
     SERVICE_UNAVAILABLE = 503
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterLimits:
-    """Bounds of a filter service."""
-
-    subscribers: int = 1_000
-    """Peers with a subscription."""
-    criteria: int = 1_000
-    """Pairs of pubsub and content topic of one peer."""
-    total_criteria: int = 100_000
-    """Such pairs of all peers together."""
-    silence_s: float = 300.0
-    """How long a subscription lasts without a request of its peer; clients ping every minute."""
-
-
 @dataclass(slots=True)
 class _Subscriber:
     last_heard_s: float
@@ -60,13 +54,10 @@ class _Subscriber:
 class FilterService:
     """The subscriptions of all peers at one node."""
 
-    def __init__(
-        self, *, pubsub_topics: AbstractSet[str], limiter: RequestLimiter, limits: FilterLimits | None = None
-    ) -> None:
+    def __init__(self, *, pubsub_topics: AbstractSet[str], limiter: RequestLimiter) -> None:
         """``pubsub_topics`` may change: a subscription needs a topic that it has at that time."""
         self._pubsub_topics: Final = pubsub_topics
         self._limiter: Final = limiter
-        self._limits: Final = limits or FilterLimits()
         self._subscribers: dict[str, _Subscriber] = {}
         self._away: dict[str, None] = {}  # in the order in which they left
         self.answered: Final[Counter[tuple[FilterSubscribeType, FilterStatus]]] = Counter()
@@ -115,9 +106,7 @@ class FilterService:
     def expire(self, now_s: float) -> tuple[str, ...]:
         """Forget and return the peers that have been silent for too long."""
         silent = tuple(
-            peer
-            for peer, subscriber in self._subscribers.items()
-            if now_s - subscriber.last_heard_s > self._limits.silence_s
+            peer for peer, subscriber in self._subscribers.items() if now_s - subscriber.last_heard_s > SILENCE_S
         )
         for peer in silent:
             self.forget(peer)
@@ -161,23 +150,22 @@ class FilterService:
     def _subscribe(
         self, peer: str, subscriber: _Subscriber | None, criteria: set[Criterion], now_s: float
     ) -> tuple[FilterStatus, str]:
-        limits = self._limits
         if unserved := {pubsub_topic for pubsub_topic, _ in criteria} - self._pubsub_topics:
             return FilterStatus.BAD_REQUEST, f"this node does not serve {min(unserved)[:200]!r}"
         if any(len(topic.encode(errors="replace")) > _MAX_CONTENT_TOPIC_BYTES for _, topic in criteria):
             return FilterStatus.BAD_REQUEST, f"content topics have at most {_MAX_CONTENT_TOPIC_BYTES} bytes"
         new = criteria - subscriber.criteria if subscriber else criteria
-        if len(new) + (len(subscriber.criteria) if subscriber else 0) > limits.criteria:
-            return FilterStatus.SERVICE_UNAVAILABLE, f"a peer has at most {limits.criteria} content topics here"
+        if len(new) + (len(subscriber.criteria) if subscriber else 0) > MAX_CRITERIA:
+            return FilterStatus.SERVICE_UNAVAILABLE, f"a peer has at most {MAX_CRITERIA} content topics here"
         while self._away and (
-            self._criteria + len(new) > limits.total_criteria
-            or (subscriber is None and len(self._subscribers) >= limits.subscribers)
+            self._criteria + len(new) > MAX_TOTAL_CRITERIA
+            or (subscriber is None and len(self._subscribers) >= MAX_SUBSCRIBERS)
         ):
             self.forget(next(iter(self._away)))
-        if self._criteria + len(new) > limits.total_criteria:
+        if self._criteria + len(new) > MAX_TOTAL_CRITERIA:
             return FilterStatus.SERVICE_UNAVAILABLE, "this node has no room for more content topics"
         if subscriber is None:
-            if len(self._subscribers) >= limits.subscribers:
+            if len(self._subscribers) >= MAX_SUBSCRIBERS:
                 return FilterStatus.SERVICE_UNAVAILABLE, "this node has no room for another subscriber"
             subscriber = self._subscribers[peer] = _Subscriber(now_s)
         subscriber.criteria |= new

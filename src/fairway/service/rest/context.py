@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from fairway.errors import ConfigurationError
 from fairway.libp2p.transports.certificate import ServerCertificate
-from fairway.nodes.protocols.filter_service import FilterLimits
+from fairway.nodes.protocols.filter_service import MAX_CRITERIA
 from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES
 from fairway.service.node import ServiceNode, parts_of
 from fairway.service.parts import NodeParts
@@ -45,7 +45,7 @@ class RestContext:
         cache = partial(RestMessageCache, max_messages=NWAKU_CACHE_MESSAGES)
         # As in nwaku, the cache of relay is subscribed to the node's shards from the start.
         self.relayed: Final = cache(max_topics=CACHE_TOPICS, pubsub_topics=node.options.pubsub_topics)
-        self.filtered: Final = cache(max_topics=FilterLimits().criteria)
+        self.filtered: Final = cache(max_topics=MAX_CRITERIA)
         self.received: Final = ReceivedMessages(max_messages=NWAKU_CACHE_MESSAGES, max_topics=CACHE_TOPICS)
         self._caches: Final = (self.relayed, self.filtered, self.received)
         for each in self._caches:
