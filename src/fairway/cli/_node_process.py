@@ -21,6 +21,7 @@ from pathlib import Path
 from socket import gaierror
 from typing import Any, Final
 
+from fairway.cli.until_stopped import stop_event
 from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.libp2p.errors import IdentityError
 from fairway.libp2p.keeper import KeptPeer, KeptState
@@ -28,7 +29,6 @@ from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.transports.web_origins import is_loopback
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.protocols.request_limiter import RequestRate
-from fairway.nodes.until_stopped import stop_event
 from fairway.owned_tasks import OwnedTasks
 from fairway.rln.contract import ContractMembership
 from fairway.rln.epochs import RlnNetwork

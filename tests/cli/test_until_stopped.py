@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from fairway.nodes.until_stopped import stop_event
+from fairway.cli.until_stopped import stop_event
 from patience import PATIENCE_S
 
 
