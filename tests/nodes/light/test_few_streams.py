@@ -277,27 +277,6 @@ def test_a_request_that_is_given_up_leaves_its_stream_to_another_one() -> None:
     run(work())
 
 
-def test_a_node_that_ends_one_stream_in_seven_loses_no_request() -> None:
-    count = 0
-
-    async def moody(stream: Stream) -> None:
-        nonlocal count
-        count += 1
-        if count % 7 == 0:
-            await stream.close()
-        else:
-            await answering(echo, max_request_bytes=100)(stream)
-
-    async def work() -> None:
-        async with asking(Gate(moody, float("inf"))) as (requests, peer):
-            for _ in range(30):
-                assert await ask(requests, peer, b"alone") == b"alone"
-            answers = await asyncio.gather(*(ask(requests, peer, b"many") for _ in range(100)))
-            assert set(answers) == {b"many"}
-
-    run(work())
-
-
 def test_a_connection_that_ends_ends_all_its_requests() -> None:
     async def silent(stream: Stream) -> None:
         await asyncio.Event().wait()

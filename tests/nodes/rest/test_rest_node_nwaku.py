@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import StoreQueryError, StoreRefusedError
+from fairway.errors import StoreQueryError
 from fairway.nodes.node import NodeHealth, StoreQuery
 from fairway.nodes.rest import ReceiveWay
 from fairway.nodes.rest.node import status_of
@@ -180,16 +180,6 @@ def test_a_node_without_light_push_relays_and_is_subscribed_first(rest, lightpus
     rest.run(work())
 
 
-def test_a_node_that_offers_no_way_to_send_is_no_reason_to_raise(rest):
-    async def work():
-        nwaku = Nwaku(rest, lightpush="no_lightpush", relay=False)
-        async with rest.scripted(nwaku) as server, await rest.client(server.url) as client:
-            result = await client.send(rest.message(1))
-            assert (result.accepted, result.permanent) == (False, False)
-
-    rest.run(work())
-
-
 @pytest.mark.parametrize(("relay", "way"), [(True, ReceiveWay.RELAY), (False, ReceiveWay.FILTER)])
 def test_without_an_event_stream_messages_are_asked_for_at_least_once_a_second(rest, relay, way):
     async def work():
@@ -225,39 +215,6 @@ def test_another_shard_than_autosharding_means_is_asked_for_as_a_whole(rest):
             nwaku.waiting = [{**good, "contentTopic": "/someone/1/elses/proto"}, good]
             (got,) = await rest.received(subscription, 1)
             assert got.message.content_topic == rest.topic
-
-    rest.run(work())
-
-
-def test_pages_of_nwaku_are_read_and_its_refusals_are_errors(rest):
-    async def work():
-        said = {"store": (200, rest.answers["store_page"])}
-
-        def script(_, path, __):
-            return (200, rest.answers["health_ready"]) if path == HEALTH else said["store"]
-
-        async with rest.scripted(script) as server, await rest.client(server.url) as client:
-            page = await client.query(StoreQuery(pubsub_topic=rest.shard))
-            assert [one.message.payload for one in page.messages] == [b"TEST-1"]
-            assert page.cursor == page.messages[0].message_hash
-            said["store"] = rest.answer("store_refused")
-            with pytest.raises(StoreQueryError, match="400: page size parsing error"):
-                await client.query(StoreQuery())
-
-    rest.run(work())
-
-
-@pytest.mark.parametrize("status", [400, 500])
-def test_a_query_that_the_store_refuses_is_an_error_of_its_own_kind(rest, status):
-    async def work():
-        def script(_, path, __):
-            if path == HEALTH:
-                return 200, rest.answers["health_ready"]
-            return status, "BAD_REQUEST: time range exceeds 24h"
-
-        async with rest.scripted(script) as server, await rest.client(server.url) as client:
-            with pytest.raises(StoreRefusedError, match="exceeds 24h"):
-                await client.query(StoreQuery())
 
     rest.run(work())
 

@@ -64,28 +64,3 @@ def test_a_refusal_of_nwaku_is_an_error_with_its_words(rest, name):
                 await client.query(QUERY)
 
     rest.run(work())
-
-
-def test_messages_that_nwaku_relayed_are_received(rest):
-    status, body = RECORDED["relayed messages"]
-    sent = json.loads(body)[0]
-
-    async def work():
-        waiting = [json.loads(body)]
-
-        def script(method, path, _):
-            if path == "/health":
-                return RECORDED["health with a relay peer"][0], json.loads(RECORDED["health with a relay peer"][1])
-            if path.startswith("/relay/v1/") and path.endswith("/subscriptions"):
-                return 200, "OK"
-            if path.startswith("/relay/v1/") and method == "GET":
-                return status, waiting.pop() if waiting else []
-            return 404, ""
-
-        async with rest.scripted(script) as server, await rest.client(server.url) as client:
-            subscription = await client.subscribe(SHARD, [sent["contentTopic"]])
-            (got,) = await rest.received(subscription, 1)
-            assert got.message.payload == b"hi"
-            assert got.message.timestamp_ns == sent["timestamp"]
-
-    rest.run(work())
