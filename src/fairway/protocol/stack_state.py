@@ -115,6 +115,6 @@ class StackState:
             self._journal.touch(table, key)
 
     def _row(self, table: str, key: str) -> Row | None:
-        if table == SCHEMA:
-            return (SCHEMA_VERSION,)
-        return (self._jitter.counter,) if table == JITTER else self._owners[table].row(table, key)
+        if table in self._owners:
+            return self._owners[table].row(table, key)
+        return (self._jitter.counter,) if table == JITTER else (SCHEMA_VERSION,)

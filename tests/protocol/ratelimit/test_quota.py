@@ -55,13 +55,6 @@ def test_each_share_has_its_slots(limit, threshold, content, held, ephemeral):
     assert {share: slots(quota_of(limit, threshold=threshold), share) for share in Share} == expected
 
 
-def test_a_told_quota_never_loosens_the_configured_one():
-    quota = quota_of(3)
-    tell(quota, QuotaSource.NODE, limit=100, now_ms=0)
-    tell(quota, QuotaSource.PROVIDER, limit=50, now_ms=0)
-    assert slots(quota, Share.CONTENT) == 3
-
-
 def test_a_told_quota_turns_an_unlimited_one_on_and_knows_what_was_sent_before():
     quota = quota_of(None)
     for _ in range(4):
@@ -88,29 +81,12 @@ def test_a_withdrawn_quota_limits_no_more_but_its_count_goes_on():
     assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
 
 
-def test_limits_with_different_epochs_hold_both():
-    quota = quota_of(2, epoch_ms=100)
-    tell(quota, QuotaSource.NODE, limit=3, epoch_ms=1000, now_ms=0)
-    assert slots(quota, Share.CONTENT, 0) == 2
-    assert quota.opens_at(Share.CONTENT, 0) == 100
-    assert slots(quota, Share.CONTENT, 100) == 1
-    assert quota.opens_at(Share.CONTENT, 100) == 1000
-
-
 def test_remaining_counts_what_others_used():
     quota = quota_of(None)
     quota.charge(0)
     tell(quota, QuotaSource.NODE, limit=10, remaining=4, now_ms=0)
     assert slots(quota, Share.CONTENT) == 4
     assert slots(quota, Share.CONTENT, 1000) == 10
-
-
-def test_a_larger_remaining_never_gives_back_what_was_used_here():
-    quota = quota_of(None)
-    tell(quota, QuotaSource.NODE, limit=5, now_ms=0)
-    slots(quota, Share.CONTENT)
-    tell(quota, QuotaSource.NODE, limit=5, remaining=5, now_ms=0)
-    assert quota.verdict(Share.CONTENT, 0) is Verdict.REACHED
 
 
 def test_a_late_report_of_the_epoch_before_does_not_stop_this_one():
@@ -160,23 +136,6 @@ def test_an_exhausted_provider_closes_its_own_epoch_and_not_the_configured_one()
     tell(quota, QuotaSource.PROVIDER, limit=5, epoch_ms=300, now_ms=0)
     quota.exhaust(0)
     assert quota.utilization(0) == 100
-    assert quota.opens_at(Share.CONTENT, 0) == 300
-
-
-def test_the_opening_time_skips_epochs_that_are_on_record_as_used():
-    quota = quota_of(2)
-    slots(quota, Share.CONTENT, 1000)
-    slots(quota, Share.CONTENT, 0)
-    assert quota.opens_at(Share.CONTENT, 0) == 2000
-
-
-def test_the_opening_time_suits_every_limit_at_once():
-    quota = quota_of(1, epoch_ms=100)
-    tell(quota, QuotaSource.NODE, limit=2, epoch_ms=250, now_ms=0)
-    slots(quota, Share.CONTENT, 250)
-    slots(quota, Share.CONTENT, 0)
-    quota.charge(0)
-    # The node's next epoch starts at 250, which lies in the configured epoch 200 to 300, used already.
     assert quota.opens_at(Share.CONTENT, 0) == 300
 
 

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 from fairway.events import (
@@ -41,6 +42,14 @@ _COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     for kind in (SendRequest, SentSegment)
 }
 """Fields that stand in rows; the first one is the key."""
+_VALUES: Final = {kind: attrgetter(*columns) for kind, columns in _COLUMNS.items()}
+_PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
+    set: lambda names: tuple(sorted(names)),
+    frozenset: lambda names: tuple(sorted(names)),
+    list: tuple,
+    RequestState: lambda state: state.value,
+}
+"""How a value of a type stands in a row, if not as it is."""
 MAX_DELIVERED: Final = 1_000
 """Delivered sends that are remembered, because more may be asked of them."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
@@ -417,20 +426,8 @@ def _bytes_of(request: SendRequest) -> int:
 
 
 def _row(thing: SendRequest | SentSegment) -> Row:
-    return tuple([_plain(getattr(thing, name)) for name in _COLUMNS[type(thing)]])
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as it stands in a row."""
-    match value:
-        case set() | frozenset():
-            return tuple(sorted(value))
-        case list():
-            return tuple(value)
-        case RequestState():
-            return value.value
-        case _:
-            return value
+    values = _VALUES[type(thing)](thing)
+    return tuple([_PLAIN[type(value)](value) if type(value) in _PLAIN else value for value in values])
 
 
 def _request_of(key: str, row: Row) -> SendRequest:

@@ -318,7 +318,8 @@ class Sending:
         self._sds.withdraw_hint(transmission.sds_id, in_flight.message_hash)
         if transmission.purpose is Purpose.SYNC:
             self.sync_messages.lost(now_ms)
-            self._sync_timer.send_soon(now_ms)
+            if not answer.permanent:
+                self._sync_timer.send_soon(now_ms)
         if transmission.purpose is Purpose.REPAIR and not answer.permanent:
             self._sds.not_answered(transmission.sds_id)
         segment = self._carried(transmission)
