@@ -21,7 +21,6 @@ from rich.console import Console
 
 from fairway.cli import app
 from fairway.errors import ConfigurationError
-from fairway.pipeline.report import report_of
 from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.report.causes import Causes, quarantined_hints
 from fairway.pipeline.report.html import data as embedding
@@ -422,9 +421,8 @@ def test_a_lost_message_says_how_many_it_holds_up(tmp_path):
         "sds_ordered": [waits | {"waits_for": name} for name in ("gone-1", "gone-1", "gone-2", None)],
     }
     folder = run_folder(tmp_path / "run", tables)
-    told = {
-        (each["channel_id"], each["message_id"]): each["holds_up"] for each in report_json(RunTables(folder))["missing"]
-    }
+    lost = report_json(RunTables(folder))["tables"]["lost"]["rows"]
+    told = {(each["channel_id"], each["message_id"]): each["holds_up"] for each in lost}
     assert told == {("tiny", "gone-1"): 2, ("tiny", "gone-2"): 1, ("other", "gone-1"): 0}
     rows = rows_in(page_of_folder(folder, tmp_path / "r.html"))["lost"]
     assert {(row["channel"], row["message"]): row["holds up"] for row in rows} == told
@@ -659,12 +657,11 @@ def test_the_terminal_has_the_tables_of_the_page(tmp_path):
 def test_programs_get_the_same_answers(tmp_path):
     told = report_json(RunTables(run_folder(tmp_path / "run", contents())), 2)
     assert told["latency"]["within_ms"]["1000"] == 2
-    assert [sender["missing"] for sender in told["senders"]] == [3, 5]
-    assert told["senders_in_all"] == 4
+    senders = told["tables"]["senders"]
+    assert (senders["total"], [sender["lost"] for sender in senders["rows"]]) == (4, [3, 5])
     assert [store["had"] for store in told["stores"]] == [51, 102]
     assert [store["alone"] for store in told["stores"]] == [0, 51]
-    assert [lack["lacked"] for lack in told["stores_lacked"]] == [26, 25]
-    assert [waits["waiting"] for waits in told["waiting"]] == [7, 0]
+    assert [lack["lacked"] for lack in told["tables"]["lacked"]["rows"]] == [26, 25]
     assert [each["sender_id"] for each in told["over_limit"]] == [LONG]
     assert json.loads(json.dumps(told)) == told
 
@@ -676,8 +673,9 @@ def test_of_incomplete_messages_those_that_lack_least_come_first(tmp_path):
         for channel, (there, needed) in held.items()
     ]
     tables = RunTables(run_folder(tmp_path / "run", {"incomplete": rows}))
-    assert [told.channel_id for told in report_of(tables, 9).incomplete] == ["near", "half", "far", "unknown"]
-    assert [(told.held, told.needed) for told in report_of(tables, 1).incomplete] == [(2, 3)]
+    for most, expected in ((9, ["near", "half", "far", "unknown"]), (1, ["near"])):
+        told = report_json(tables, most)["tables"]["incomplete"]
+        assert (told["total"], [row["channel_id"] for row in told["rows"]]) == (4, expected)
 
 
 def test_every_section_names_the_tables_that_it_was_made_from(tmp_path):
@@ -744,9 +742,10 @@ def test_a_program_gets_one_object(tmp_path):
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["balance"]["adds_up"] is True
-    assert (told["messages"], len(told["channels"]), len(told["missing"])) == (102, 33, 20)
-    assert told["incomplete"][0]["payload_hash"] == "ab" * 32
-    assert told["senders"][0]["sender_id"] == HOSTILE
+    rows = {name: table["rows"] for name, table in told["tables"].items()}
+    assert (told["messages"], len(told["channels"]), len(rows["lost"])) == (102, 33, 20)
+    assert rows["incomplete"][0]["segment_hash"] == "ab" * 32
+    assert rows["senders"][0]["sender_id"] == HOSTILE
     assert told["bandwidth"][0] == {"part": "content", "bytes": 7_000, "messages": 90}
     assert target.is_file()
 

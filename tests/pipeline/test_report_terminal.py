@@ -30,12 +30,9 @@ EMPTY = ArchiveReport(
     causes=(),
     circumstances={},
     stores=(),
-    stores_lacked=(),
-    stores_lacked_in_all=0,
     over_limit=(),
     double_signals=(),
     acknowledgement=AcknowledgementBasis(content=0, acknowledged=0, filters_read=False, evidence={}),
-    waiting=(),
     archive="store.db",
     selection=None,
     messages=0,
@@ -43,12 +40,8 @@ EMPTY = ArchiveReport(
     first_ns=None,
     last_ns=None,
     channels=(),
-    senders=(),
-    senders_in_all=0,
-    delivered=(),
-    incomplete=(),
-    missing=(),
-    quarantined=(),
+    senders=0,
+    quarantined={},
 )
 COUNTS = Headline(known=1_207, readable=1_198, lost=7, damaged=0, incomplete=2, held_up=40, undetermined=3)
 CHANNEL = ChannelReport(

@@ -1,6 +1,6 @@
 """`ArchiveReport`: the findings of `fairway.pipeline.report` about an archive, as plain values.
 
-Counts are over the whole archive. Lists are shortened; counts beside them have their full length.
+Counts are over the whole archive. `fairway.pipeline.report.tables` has its single messages, senders and topics.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fairway.pipeline.report.causes import LostMessage
 from fairway.pipeline.report.evidence import AcknowledgementBasis
-from fairway.pipeline.report.headline import Headline, WaitingCount
+from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.oddities import Oddity
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import DoubleSignals, OverLimit
-from fairway.pipeline.report.stores import TopicLack
 from fairway.pipeline.report.to_do import ToDo
 
 
@@ -50,56 +48,6 @@ class ChannelReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SenderReport:
-    """One participant of one channel."""
-
-    channel_id: str
-    sender_id: str | None
-    """The sender id; None for missing messages whose author no citation names."""
-    messages: Headline
-    content: int
-    sync: int
-    acknowledged: int
-    """Content messages of this sender that another participant has: a lower bound."""
-    delivered: int
-    incomplete: int
-    missing: int
-    """Messages of this sender that are cited and not in the archive, as far as citations tell their author."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveredMessage:
-    """A logical message that can be read from the archive."""
-
-    channel_id: str
-    sender_id: str
-    message_id: str
-    """SHA-256 of the payload, lower-case hex."""
-    size_bytes: int
-    segments: int
-    """Data segments; 1 for a message that was not segmented."""
-    recovered: bool
-    """Whether Reed-Solomon filled in lost segments."""
-    timestamp_ns: int
-    """Of the last message that was needed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncompleteMessage:
-    """A set of segments that gives no message."""
-
-    channel_id: str
-    sender_id: str
-    payload_hash: bytes
-    """Keccak-256 that its segments promise."""
-    outcome: str
-    held: int
-    """Segments in the archive."""
-    needed: int | None
-    """Segments that would do; None when only parity is there, which does not tell."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
     """How many messages are lost for one cause."""
 
@@ -131,17 +79,6 @@ class StoreReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
-    """Messages that could not be decoded, for one reason."""
-
-    status: str
-    """See `fairway.pipeline.stages.Status`."""
-    count: int
-    example: str
-    """The error of one of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
     """What one archive holds."""
 
@@ -156,17 +93,11 @@ class ArchiveReport:
     """What was wrong when lost messages were first cited, and how many messages these are."""
     stores: tuple[StoreReport, ...]
     """The least complete first."""
-    stores_lacked: tuple[TopicLack, ...]
-    """What stores lacked by content topic, the most first, at most the limit."""
-    stores_lacked_in_all: int
-    """How many pairs of a store and a content topic there would be without it."""
     over_limit: tuple[OverLimit, ...]
     """Senders above the rate limit, the furthest first; all of them."""
     double_signals: tuple[DoubleSignals, ...]
     """Senders that used RLN message ids twice, those with the most first; all of them."""
     acknowledgement: AcknowledgementBasis
-    waiting: tuple[WaitingCount, ...]
-    """The channels in which messages are held up, those with the most first; all of them."""
     archive: str
     selection: dict[str, Any] | None
     """What was wanted of it, as `Selection.as_json` has it; None for everything."""
@@ -178,18 +109,10 @@ class ArchiveReport:
     last_ns: int | None
     channels: tuple[ChannelReport, ...]
     """The worst first, by the share that was lost; all of them."""
-    senders: tuple[SenderReport, ...]
-    """Those of whom most was lost first, at most the limit."""
-    senders_in_all: int
-    """How many there would be without it."""
-    delivered: tuple[DeliveredMessage, ...]
-    """The largest first, at most the limit."""
-    incomplete: tuple[IncompleteMessage, ...]
-    """The nearest to complete first, at most the limit."""
-    missing: tuple[LostMessage, ...]
-    """The most cited first, at most the limit."""
-    quarantined: tuple[Quarantined, ...]
-    """The most frequent reason first; all of them."""
+    senders: int
+    """Pairs of a channel and a sender."""
+    quarantined: dict[str, int]
+    """Messages that could not be decoded by their status (`fairway.pipeline.stages.Status`), the most first."""
 
     def total(self, figure: str) -> int:
         """Return the sum of a figure over all channels, by the name of the field of `ChannelReport`."""

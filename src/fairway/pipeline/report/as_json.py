@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
 from fairway.pipeline.report.figures import LATENCIES_MS, latencies
-from fairway.pipeline.report.findings import bandwidth_of, busiest_epochs, report_of
+from fairway.pipeline.report.findings import Findings, bandwidth_of
+from fairway.pipeline.report.tables import ReportTable, data_tables
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import balance_json
 
 
 def report_json(tables: RunTables, limit: int = 20) -> dict[str, Any]:
-    """Return the report with lists of at most ``limit`` rows; hashes are in hex, times in ns unless a name says ms."""
-    report = report_of(tables, limit)
+    """Return the report, with the first ``limit`` rows of its tables; hashes are in hex, times in ms."""
+    found = Findings(tables)
     told = {
-        **asdict(report),
+        **asdict(found.report),
+        "tables": {name: _rows(table) for name, table in data_tables(found, limit).items()},
         "bandwidth": [
             {"part": part, "bytes": size, "messages": messages} for part, size, messages in bandwidth_of(tables)
         ],
         "latency": _latency(tables),
-        "waiting": [asdict(told) for told in report.waiting[:limit]],
-        "busiest_epochs": busiest_epochs(tables, limit),
         "balance": balance_json(tables.balance),
     }
     return {name: _plain(value) for name, value in told.items()}
+
+
+def _rows(table: ReportTable) -> dict[str, Any]:
+    names = [re.sub("_ns$", "_ms", column.field) for column in table.columns]
+    return {"total": table.total, "rows": [dict(zip(names, row, strict=True)) for row in table.rows]}
 
 
 def _latency(tables: RunTables) -> dict[str, Any]:

@@ -47,17 +47,6 @@ class Headline:
     """Of all known, those of which it is not computed whether they wait: their channels are too large."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCount:
-    """The messages of a channel that a live participant could not deliver in order."""
-
-    channel_id: str
-    waiting: int
-    """Those that wait for lost messages, or for a circle of citations; directly or through others."""
-    unknown: int
-    """Those of which it was not computed."""
-
-
 class Accounts:
     """What became of the messages of each channel and of each sender. Memory grows with those that lost something."""
 
@@ -98,16 +87,6 @@ class Accounts:
         """Return the counts of a sender, from its row of ``sender_stats``."""
         sender = (row["channel_id"], row["sender_id"])
         return _headline(row, *(counts[sender] for counts in self._counts))
-
-    @property
-    def waiting(self) -> list[WaitingCount]:
-        """Return the channels in which messages wait, or may wait, those with the most first."""
-        *_, waiting, unknown = self._of_channels
-        found = [
-            WaitingCount(channel_id=channel_id, waiting=waiting[channel_id], unknown=unknown[channel_id])
-            for channel_id in waiting.keys() | unknown.keys()
-        ]
-        return sorted(found, key=lambda told: (-told.waiting, -told.unknown, told.channel_id))
 
 
 def _counted(rows: pa.Table, keys: list[str]) -> list[dict[str, Any]]:

@@ -339,7 +339,7 @@ def _senders(found: Findings, most: int) -> tuple[list[Row], int]:
     worst = heapq.nsmallest(
         most, told(), key=lambda pair: worst_first(pair[0], pair[1]["channel_id"], pair[1]["sender_id"])
     )
-    return [row | _counts(each) for each, row in worst], found.report.senders_in_all
+    return [row | _counts(each) for each, row in worst], found.report.senders
 
 
 def _counts(told: Headline) -> Row:

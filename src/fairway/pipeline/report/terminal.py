@@ -52,7 +52,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
     """Print the report of a finished run; its tables have at most ``limit`` rows."""
-    found = Findings(tables, limit)
+    found = Findings(tables)
     parts: list[RenderableType] = [render_summary(found.report)]
     for table in _tables(found, limit):
         if table.rows:

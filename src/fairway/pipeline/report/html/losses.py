@@ -63,7 +63,7 @@ def _shares(charts: Charts, title: str, described: str, names: Sequence[str], sh
 
 def senders(found: Findings, rows: str) -> tuple[str, ...]:
     """Return what became of the messages of each sender."""
-    total = found.report.senders_in_all
+    total = found.report.senders
     if not total:
         return ("There are no senders.",)
     lead = (
