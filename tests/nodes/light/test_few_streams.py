@@ -13,16 +13,11 @@ from fairway.libp2p.errors import Libp2pError, LimitError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.light import LightNode
 from fairway.nodes.node import RoutedMessage, SendResult, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.nodes.protocols.peer_requests import MAX_STREAMS, PeerRequests
-from fairway.wire.filter import (
-    FILTER_SUBSCRIBE_PROTOCOL,
-    FilterSubscribeResponse,
-    decode_filter_subscribe_request,
-    encode_filter_subscribe_response,
-)
+from fairway.wire.filter import FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LightPushResponse,
@@ -37,6 +32,7 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
+from scripted_nodes import ScriptedNode, accepts_subscriptions, answers, light_client
 
 SHARD, TOPIC = "/waku/2/rs/16/0", "/fairway-test/1/room/proto"
 ECHO = "/fairway-test/echo/1"
@@ -62,7 +58,7 @@ class Gate:
             self.open -= 1
 
 
-class Node:
+class Node(ScriptedNode):
     """A service node that serves at most so many streams of each protocol."""
 
     def __init__(self, at_once: float, *, resets: bool = False) -> None:
@@ -70,23 +66,14 @@ class Node:
         self.release = asyncio.Event()
         """Pushes and queries are answered from then on."""
         self.release.set()
-        services = {
-            LIGHTPUSH_PROTOCOL: self._push,
-            STORE_QUERY_PROTOCOL: self._page,
-            FILTER_SUBSCRIBE_PROTOCOL: self._subscribe,
+        handlers = {
+            LIGHTPUSH_PROTOCOL: answers(self._push),
+            STORE_QUERY_PROTOCOL: answers(self._page),
+            FILTER_SUBSCRIBE_PROTOCOL: accepts_subscriptions,
         }
-        self.gates = {
-            protocol: Gate(answering(respond, max_request_bytes=1 << 20), at_once, resets=resets)
-            for protocol, respond in services.items()
-        }
+        self.gates = {protocol: Gate(handler, at_once, resets=resets) for protocol, handler in handlers.items()}
+        super().__init__(self.gates)
         self.pushes = self.gates[LIGHTPUSH_PROTOCOL]
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Host]:
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host:
-            for protocol, gate in self.gates.items():
-                host.handle(protocol, gate)
-            yield host
 
     async def _push(self, peer: str, data: bytes) -> bytes:
         await self.release.wait()
@@ -100,21 +87,6 @@ class Node:
         await self.release.wait()
         request = decode_store_query_request(data)
         return encode_store_query_response(StoreQueryResponse(request_id=request.request_id, status_code=200))
-
-    async def _subscribe(self, peer: str, data: bytes) -> bytes:
-        request = decode_filter_subscribe_request(data)
-        return encode_filter_subscribe_response(FilterSubscribeResponse(request_id=request.request_id, status_code=200))
-
-
-@contextlib.asynccontextmanager
-async def client_of(*nodes: Node, request_timeout_s: float = PATIENCE_S) -> AsyncIterator[LightNode]:
-    async with contextlib.AsyncExitStack() as exits:
-        hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
-        options = LightOptions(request_timeout_s=request_timeout_s)
-        light = await LightNode.start([host.addresses[0] for host in hosts], options, connect_timeout_s=None)
-        await exits.enter_async_context(light)
-        await until(lambda: all(light.host.protocols_of(host.peer_id) for host in hosts))
-        yield light
 
 
 def message(number: int) -> RoutedMessage:
@@ -134,7 +106,7 @@ def faults(results: Sequence[SendResult]) -> set[str]:
 def test_a_burst_of_messages_goes_through_a_node_that_serves_few_streams(at_once: int, resets: bool) -> None:
     async def work() -> None:
         node = Node(at_once, resets=resets)
-        async with client_of(node) as light:
+        async with light_client(node) as light:
             assert faults(await send_at_once(light, 64)) == set()
             assert sorted(node.taken) == sorted(b"%d" % number for number in range(64))
             # One stream less is open after each that was not served, until many were.
@@ -147,7 +119,7 @@ def test_at_most_eight_streams_are_open_for_each_protocol_of_a_node() -> None:
     async def work() -> None:
         node = Node(float("inf"))
         node.release.clear()
-        async with client_of(node) as light:
+        async with light_client(node) as light:
             sending = asyncio.create_task(send_at_once(light, 40))
             asking = [asyncio.create_task(light.query(StoreQuery(pubsub_topic=SHARD))) for _ in range(40)]
             store = node.gates[STORE_QUERY_PROTOCOL]
@@ -163,7 +135,7 @@ def test_at_most_eight_streams_are_open_for_each_protocol_of_a_node() -> None:
 def test_a_message_takes_the_node_that_has_a_stream_free() -> None:
     async def work() -> None:
         nodes = [Node(10) for _ in range(3)]
-        async with client_of(*nodes) as light:
+        async with light_client(*nodes) as light:
             for node in nodes:
                 node.release.clear()
             held = asyncio.create_task(send_at_once(light, MAX_STREAMS))
@@ -182,9 +154,9 @@ def test_a_message_takes_the_node_that_has_a_stream_free() -> None:
 def test_a_node_that_serves_nothing_keeps_no_message_from_another_one_and_is_asked_a_few_times_only() -> None:
     async def work() -> None:
         dead, good = Node(0), Node(10)
-        async with client_of(dead, good) as light:
+        async with light_client(dead, good) as light:
             assert faults(await send_at_once(light, 20)) == set()
-        async with client_of(dead) as light:
+        async with light_client(dead) as light:
             before = dead.pushes.turned_away
             result = await light.send(message(1))
             assert (result.accepted, result.permanent, result.too_many) == (False, False, False)
@@ -199,7 +171,7 @@ def test_a_node_that_serves_nothing_keeps_no_message_from_another_one_and_is_ask
 def test_what_waits_for_a_stream_too_long_asks_the_sender_to_slow_down_and_blames_no_node() -> None:
     async def work() -> None:
         node = Node(10)
-        async with client_of(node, request_timeout_s=0.5) as light:
+        async with light_client(node, request_timeout_s=0.5) as light:
             node.release.clear()
             held = [asyncio.create_task(light.send(message(number))) for number in range(MAX_STREAMS + 1)]
             last = await held[-1]
@@ -216,7 +188,7 @@ def test_what_still_waits_for_a_stream_when_a_push_ends_is_dropped_without_an_er
         errors: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         slow, quick = Node(10), Node(10)
-        async with client_of(slow, quick) as light:
+        async with light_client(slow, quick) as light:
             slow.release.clear()
             assert faults(await send_at_once(light, 3 * MAX_STREAMS)) == set()
             slow.release.set()

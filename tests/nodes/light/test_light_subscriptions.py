@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from fairway.errors import ConfigurationError
-from fairway.libp2p.host import Host
-from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
@@ -20,17 +17,19 @@ from fairway.wire.filter import (
 )
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL
 from patience import run, until
+from scripted_nodes import ScriptedNode, answers, light_client
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
 
 
-class FilterNode:
+class FilterNode(ScriptedNode):
     """A service node that only knows filter, and answers every request with one status code."""
 
     def __init__(self, status_code=200, *, pushes=False):
+        served = [FILTER_SUBSCRIBE_PROTOCOL, LIGHTPUSH_PROTOCOL] if pushes else [FILTER_SUBSCRIBE_PROTOCOL]
+        super().__init__(dict.fromkeys(served, answers(self.respond)))
         self.status_code = status_code
-        self.pushes = pushes
         self.answers = asyncio.Event()
         self.answers.set()
         self.topics = set()
@@ -39,14 +38,6 @@ class FilterNode:
     @property
     def requests(self):
         return len(self.requests_s)
-
-    @contextlib.asynccontextmanager
-    async def serving(self):
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
-            self.host.handle(FILTER_SUBSCRIBE_PROTOCOL, answering(self.respond, max_request_bytes=1 << 20))
-            if self.pushes:
-                self.host.handle(LIGHTPUSH_PROTOCOL, answering(self.respond, max_request_bytes=1 << 20))
-            yield self.host.addresses[0]
 
     async def respond(self, peer, data):
         self.requests_s.append(asyncio.get_running_loop().time())
@@ -63,21 +54,10 @@ class FilterNode:
         )
 
 
-@contextlib.asynccontextmanager
-async def among(*nodes, **options):
-    """A light client that knows what these nodes serve."""
-    async with contextlib.AsyncExitStack() as exits:
-        addresses = [await exits.enter_async_context(node.serving()) for node in nodes]
-        light = await LightNode.start(addresses, LightOptions(**options), connect_timeout_s=None)
-        await exits.enter_async_context(light)
-        await until(lambda: all(light.host.protocols_of(node.host.peer_id) for node in nodes))
-        yield light
-
-
 def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_once():
     async def work(codes):
         nodes = [FilterNode(code) for code in codes]
-        async with among(*nodes) as light:
+        async with light_client(*nodes) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: max(node.requests for node in nodes) >= 4)
             # Once to subscribe, once more when the subscription was noticed, and once a second from then on.
@@ -92,7 +72,7 @@ def test_nodes_that_refuse_a_subscription_are_asked_again_in_a_while_and_not_at_
 def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
     async def work():
         nodes = [FilterNode(503), FilterNode(503), FilterNode(200)]
-        async with among(*nodes, peers_to_use=1) as light:
+        async with light_client(*nodes, peers_to_use=1) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: nodes[2].topics == {TOPIC})
             # Who waited would have asked the others once more a second later.
@@ -104,7 +84,7 @@ def test_another_node_takes_the_place_of_one_that_refuses_without_waiting():
 def test_a_subscription_that_is_given_up_half_way_is_taken_back_at_the_node():
     async def work():
         node = FilterNode()
-        async with among(node) as light:
+        async with light_client(node) as light:
             node.answers.clear()
             subscribing = asyncio.create_task(light.subscribe(SHARD, [TOPIC]))
             await until(lambda: node.requests == 1)
@@ -126,7 +106,7 @@ def test_impossible_subscriptions_are_refused_and_end_nothing_else():
 
     async def work():
         node = FilterNode()
-        async with among(node) as light:
+        async with light_client(node) as light:
             for shard, topics in impossible:
                 with pytest.raises(ConfigurationError):
                     await light.subscribe(shard, topics)
@@ -142,7 +122,7 @@ def test_impossible_subscriptions_are_refused_and_end_nothing_else():
 def test_who_gives_up_waiting_for_the_end_still_has_everything_closed():
     async def work():
         node = FilterNode()
-        async with among(node) as light:
+        async with light_client(node) as light:
             subscription = await light.subscribe(SHARD, [TOPIC])
             node.answers.clear()
             closing = asyncio.create_task(light.close())
@@ -160,7 +140,7 @@ def test_who_gives_up_waiting_for_the_end_still_has_everything_closed():
 def test_a_client_is_away_if_no_node_took_its_subscription_but_not_while_it_is_being_made(status_code):
     async def work():
         node = FilterNode(status_code, pushes=True)
-        async with among(node) as light:
+        async with light_client(node) as light:
             await until(lambda: light.status.connected)
             changes = light.status_changes()
             node.answers.clear()
@@ -183,7 +163,7 @@ def test_while_a_node_answers_no_ping_another_one_has_its_subscriptions_too(monk
         nodes = [FilterNode(), FilterNode(), FilterNode()]
         monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.1)
         monkeypatch.setattr("fairway.nodes.light.filter_client.MAX_FAILED_PINGS", 1_000)
-        async with among(*nodes, request_timeout_s=0.5) as light:
+        async with light_client(*nodes, request_timeout_s=0.5) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: sum(node.topics == {TOPIC} for node in nodes) == 2)
             silent = [node for node in nodes if node.topics]
@@ -202,7 +182,7 @@ def test_a_node_that_does_not_answer_holds_up_no_other_one(monkeypatch):
     async def work():
         silent, other = FilterNode(), FilterNode()
         monkeypatch.setattr("fairway.nodes.light.filter_client.PING_INTERVAL_S", 0.1)
-        async with among(silent, other, request_timeout_s=1_000.0) as light:
+        async with light_client(silent, other, request_timeout_s=1_000.0) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: silent.topics == other.topics == {TOPIC})
             silent.answers.clear()

@@ -11,8 +11,6 @@ from collections import Counter
 import pytest
 
 from fairway.errors import StoreQueryError
-from fairway.libp2p.host import Host
-from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL, MessagePush, encode_message_push
@@ -31,7 +29,8 @@ from fairway.wire.store import (
     encode_store_query_response,
 )
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, run, until
+from patience import run, until
+from scripted_nodes import ScriptedNode, answers, light_client
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -64,7 +63,7 @@ def store(entries, *, cursor=None, asked=None):
             )
         )
 
-    return answering(respond, max_request_bytes=1 << 20)
+    return answers(respond)
 
 
 def pusher(status_code):
@@ -78,27 +77,15 @@ def pusher(status_code):
             LightPushResponse(request_id=request.request_id, status_code=status_code, status_desc="so it is")
         )
 
-    return answering(respond, max_request_bytes=1 << 20)
+    return answers(respond)
 
 
 @contextlib.asynccontextmanager
 async def among(*services, **options):
     """A light client connected to nodes that have these handlers by protocol."""
-    async with contextlib.AsyncExitStack() as exits:
-        nodes = []
-        for handlers in services:
-            node = await exits.enter_async_context(await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]))
-            for protocol, handler in handlers.items():
-                node.handle(protocol, handler)
-            nodes.append(node)
-        light = await LightNode.start(
-            [node.addresses[0] for node in nodes],
-            LightOptions(**{"request_timeout_s": PATIENCE_S, **options}),
-            connect_timeout_s=None,
-        )
-        async with light:
-            await until(lambda: all(light.host.protocols_of(node.peer_id) for node in nodes))
-            yield light, nodes
+    nodes = [ScriptedNode(handlers) for handlers in services]
+    async with light_client(*nodes, **options) as light:
+        yield light, [node.host for node in nodes]
 
 
 def test_a_message_under_a_false_hash_hides_no_message_of_another_node():
@@ -196,7 +183,7 @@ def test_what_two_nodes_took_and_no_store_has_goes_to_the_third_one(monkeypatch)
                 LightPushResponse(request_id=request.request_id, status_code=200, relay_peer_count=3)
             )
 
-        return answering(respond, max_request_bytes=1 << 20)
+        return answers(respond)
 
     async def work():
         services = [{LIGHTPUSH_PROTOCOL: taking(name), STORE_QUERY_PROTOCOL: store([])} for name in "abc"]

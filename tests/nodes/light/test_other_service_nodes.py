@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from fairway.libp2p.errors import Libp2pError
-from fairway.libp2p.host import Host
-from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
-from fairway.nodes.protocols.exchange import answering
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.wire.filter import (
     FILTER_SUBSCRIBE_PROTOCOL,
-    FilterSubscribeResponse,
-    decode_filter_subscribe_request,
-    encode_filter_subscribe_response,
 )
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
@@ -32,34 +25,21 @@ from fairway.wire.lightpush import (
 from fairway.wire.metadata import METADATA_PROTOCOL, WakuMetadata, decode_metadata, encode_metadata
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
+from scripted_nodes import ScriptedNode, accepts_subscriptions, answers, light_client
 
 SHARD = "/waku/2/rs/16/0"
 MESSAGE = RoutedMessage.of(SHARD, WakuMessage(payload=b"hello", content_topic="/fairway-test/1/room/proto"))
 
 
-class Peer:
+class Peer(ScriptedNode):
     """A service node of somebody else: filter, and light push in the versions it is told to have."""
 
     def __init__(self, *versions, answer=None):
-        self.versions = versions
+        pushes = {LIGHTPUSH_PROTOCOL: answers(self._push), LIGHTPUSH_V2_PROTOCOL: answers(self._push_v2)}
+        served = {version: pushes[version] for version in versions}
+        super().__init__({FILTER_SUBSCRIBE_PROTOCOL: accepts_subscriptions, **served})
         self.answer = answer
         self.pushed = []
-
-    @contextlib.asynccontextmanager
-    async def serving(self):
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
-            for protocol, respond in (
-                (FILTER_SUBSCRIBE_PROTOCOL, self._filter),
-                (LIGHTPUSH_PROTOCOL, self._push),
-                (LIGHTPUSH_V2_PROTOCOL, self._push_v2),
-            ):
-                if protocol == FILTER_SUBSCRIBE_PROTOCOL or protocol in self.versions:
-                    self.host.handle(protocol, answering(respond, max_request_bytes=1 << 20))
-            yield self.host.addresses[0]
-
-    async def _filter(self, peer, data):
-        request = decode_filter_subscribe_request(data)
-        return encode_filter_subscribe_response(FilterSubscribeResponse(request_id=request.request_id, status_code=200))
 
     async def _push(self, peer, data):
         request = decode_lightpush_request(data)
@@ -71,15 +51,6 @@ class Peer:
         self.pushed.append((2, request.pubsub_topic, request.message_bytes))
         request_id, success, info = self.answer or (request.request_id, True, "OK")
         return encode_push_response_v2(PushResponseV2(request_id=request_id, is_success=success, info=info))
-
-
-@contextlib.asynccontextmanager
-async def client_of(*peers, **options):
-    async with contextlib.AsyncExitStack() as exits:
-        addresses = [await exits.enter_async_context(peer.serving()) for peer in peers]
-        yield await exits.enter_async_context(
-            await LightNode.start(addresses, LightOptions(**options), connect_timeout_s=60.0)
-        )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +65,7 @@ async def client_of(*peers, **options):
 def test_a_message_is_pushed_in_the_latest_version_that_the_node_serves(versions, used):
     async def work():
         peer = Peer(*versions)
-        async with client_of(peer) as light:
+        async with light_client(peer) as light:
             assert (await light.send(MESSAGE)).accepted
             assert peer.pushed == [(used, SHARD, MESSAGE.encoded)]
 
@@ -123,7 +94,7 @@ def test_a_message_is_pushed_in_the_latest_version_that_the_node_serves(versions
 )
 def test_a_node_of_version_2_says_in_words_why_it_refuses(answer, permanent, too_large, too_many):
     async def work():
-        async with client_of(Peer(LIGHTPUSH_V2_PROTOCOL, answer=answer)) as light:
+        async with light_client(Peer(LIGHTPUSH_V2_PROTOCOL, answer=answer)) as light:
             result = await light.send(MESSAGE)
             assert not result.accepted
             assert (result.permanent, result.too_large, result.too_many) == (permanent, too_large, too_many)
@@ -136,7 +107,7 @@ def test_a_node_that_refuses_in_version_2_does_not_keep_another_one_from_taking_
     async def work():
         refusing = Peer(LIGHTPUSH_V2_PROTOCOL, answer=("N/A", False, "exceeds the rate limit"))
         taking = Peer(LIGHTPUSH_PROTOCOL)
-        async with client_of(refusing, taking) as light:
+        async with light_client(refusing, taking) as light:
             async with asyncio.timeout(PATIENCE_S):
                 while not taking.pushed:
                     await light.send(MESSAGE)
@@ -151,10 +122,7 @@ def test_a_light_client_tells_a_node_that_asks_of_which_cluster_it_is(ours):
 
     async def work():
         peer = Peer(LIGHTPUSH_PROTOCOL)
-        async with contextlib.AsyncExitStack() as exits:
-            address = await exits.enter_async_context(peer.serving())
-            light = await LightNode.start([address], LightOptions(cluster_id=ours), connect_timeout_s=None)
-            await exits.enter_async_context(light)
+        async with light_client(peer, cluster_id=ours) as light:
             await until(lambda: METADATA_PROTOCOL in peer.host.protocols_of(light.host.peer_id))
 
             async def told(question):

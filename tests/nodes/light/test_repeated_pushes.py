@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fairway.channel.publishing import ANSWER_TIMEOUT_S
-from fairway.libp2p.host import Host
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import LightNode, LightOptions, push_client
+from fairway.nodes.light import LightOptions, push_client
 from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage
-from fairway.nodes.protocols.exchange import answering
 from fairway.wire.lightpush import (
     LIGHTPUSH_PROTOCOL,
     LIGHTPUSH_V2_PROTOCOL,
@@ -25,7 +22,8 @@ from fairway.wire.lightpush import (
     encode_push_response_v2,
 )
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, run, until
+from patience import run, until
+from scripted_nodes import ScriptedNode, answers, light_client
 
 SHARD = "/waku/2/rs/16/0"
 NWAKU = json.loads((Path(__file__).parents[2] / "vectors" / "nwaku" / "lightpush.json").read_text())
@@ -37,21 +35,15 @@ TOO_LARGE = NWAKU["words of a message that is too large"]
 SILENCE, RESET, SLOW = b"no answer", b"reset", b"an answer when it is released"
 
 
-class Node:
+class Node(ScriptedNode):
     """A service node that gives these answers to pushes, one after the other, and the last one again and again."""
 
     def __init__(self, *answers: bytes, protocol: str = LIGHTPUSH_PROTOCOL) -> None:
+        super().__init__({protocol: self._serve})
         self.asked = self.waiting = 0
         self.release = asyncio.Event()
         self._answers: Iterator[bytes] = iter(answers)
         self._last = answers[-1]
-        self._protocol = protocol
-
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Host]:
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as host:
-            host.handle(self._protocol, self._serve)
-            yield host
 
     async def _serve(self, stream: Stream) -> None:
         self.asked += 1
@@ -61,27 +53,16 @@ class Node:
         elif answer == SLOW:
             self.waiting += 1
             await self.release.wait()
-            await answering(lambda *_: _said(TAKEN), max_request_bytes=1 << 20)(stream)
+            await answers(lambda *_: _said(TAKEN))(stream)
             self.waiting -= 1
         elif answer == RESET:
             await stream.reset()
         else:
-            await answering(lambda *_: _said(answer), max_request_bytes=1 << 20)(stream)
+            await answers(lambda *_: _said(answer))(stream)
 
 
 async def _said(answer: bytes) -> bytes:
     return answer
-
-
-@contextlib.asynccontextmanager
-async def client_of(nodes: Iterable[Node], **options: float) -> AsyncIterator[LightNode]:
-    async with contextlib.AsyncExitStack() as exits:
-        hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
-        chosen = LightOptions(**{"request_timeout_s": PATIENCE_S, **options})  # type: ignore[arg-type]
-        light = await LightNode.start([host.addresses[0] for host in hosts], chosen, connect_timeout_s=None)
-        await exits.enter_async_context(light)
-        await until(lambda: all(light.host.protocols_of(host.peer_id) for host in hosts))
-        yield light
 
 
 def message(number: int = 0) -> RoutedMessage:
@@ -101,7 +82,7 @@ def test_a_message_that_a_node_took_counts_as_sent_when_the_node_relays_it_to_no
     protocol: str, taken: bytes, relayed_to_nobody: bytes
 ) -> None:
     async def work() -> None:
-        async with client_of([Node(taken, relayed_to_nobody, protocol=protocol)]) as light:
+        async with light_client(Node(taken, relayed_to_nobody, protocol=protocol)) as light:
             assert (await light.send(message())).accepted
             assert (await light.send(message())).accepted
             # The node has peers no longer, or never had: it does not know this one.
@@ -113,7 +94,7 @@ def test_a_message_that_a_node_took_counts_as_sent_when_the_node_relays_it_to_no
 
 def test_a_message_that_a_node_did_not_answer_in_time_counts_as_sent_when_it_is_relayed_to_nobody_then() -> None:
     async def work() -> None:
-        async with client_of([Node(SILENCE, RELAYED_TO_NOBODY)], request_timeout_s=0.3) as light:
+        async with light_client(Node(SILENCE, RELAYED_TO_NOBODY), request_timeout_s=0.3) as light:
             assert not (await light.send(message())).accepted
             assert (await light.send(message())).accepted
 
@@ -127,7 +108,7 @@ def test_a_push_ends_before_the_requests_to_silent_nodes_do_and_their_late_answe
 
     async def work() -> None:
         slow = Node(SLOW, RELAYED_TO_NOBODY)
-        async with client_of([slow]) as light:
+        async with light_client(slow) as light:
             late = await light.send(message())
             assert (late.accepted, late.permanent, late.too_many) == (False, False, False)
             assert "no further response within 0.3 s" in late.detail
@@ -144,7 +125,7 @@ def test_the_time_limits_of_a_request_a_push_and_a_channel_nest() -> None:
 
 def test_a_request_that_a_node_did_not_read_does_not_make_its_message_known() -> None:
     async def work() -> None:
-        async with client_of([Node(RESET, RELAYED_TO_NOBODY)]) as light:
+        async with light_client(Node(RESET, RELAYED_TO_NOBODY)) as light:
             assert not (await light.send(message())).accepted
 
     run(work())
@@ -153,7 +134,7 @@ def test_a_request_that_a_node_did_not_read_does_not_make_its_message_known() ->
 def test_a_message_that_a_node_says_to_have_seen_counts_as_sent() -> None:
     async def work() -> None:
         seen = LightPushResponse(request_id="r", status_code=420, status_desc="Dropping already-seen message")
-        async with client_of([Node(encode_lightpush_response(seen))]) as light:
+        async with light_client(Node(encode_lightpush_response(seen))) as light:
             assert (await light.send(message())).accepted
 
     run(work())
@@ -164,7 +145,7 @@ def test_a_node_that_heard_the_message_from_another_one_first_is_not_blamed(firs
     async def work() -> None:
         taking, hearing = Node(TAKEN), Node(RELAYED_TO_NOBODY)
         nodes = [taking, hearing]
-        async with client_of([nodes[first], nodes[1 - first]], peers_to_use=1) as light:
+        async with light_client(nodes[first], nodes[1 - first], peers_to_use=1) as light:
             for number in range(5):
                 assert (await light.send(message(number))).accepted
             # The node that comes first is asked first each time, whichever it is; a blamed one would come last.
@@ -176,11 +157,11 @@ def test_a_node_that_heard_the_message_from_another_one_first_is_not_blamed(firs
 def test_a_message_that_is_too_large_is_refused_for_good_with_the_limit() -> None:
     async def work() -> None:
         refused = encode_lightpush_response(LightPushResponse(request_id="r", status_code=420, status_desc=TOO_LARGE))
-        async with client_of([Node(refused), Node(refused)]) as light:
+        async with light_client(Node(refused), Node(refused)) as light:
             result = await light.send(message())
             assert (result.accepted, result.permanent, result.too_large) == (False, True, True)
             assert "153600 bytes" in result.detail
-        async with client_of([Node(refused), Node(TAKEN)]) as light:
+        async with light_client(Node(refused), Node(TAKEN)) as light:
             assert (await light.send(message())).accepted
 
     run(work())

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairway.libp2p.host import Host
-from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
-from fairway.nodes.light import LightNode, LightOptions
+from fairway.nodes.light import LightNode
 from fairway.nodes.node import RoutedMessage, StoreQuery
-from fairway.nodes.protocols.exchange import answering
 from fairway.wire.filter import (
     FILTER_PUSH_PROTOCOL,
     FILTER_SUBSCRIBE_PROTOCOL,
@@ -39,12 +35,13 @@ from fairway.wire.store import (
 )
 from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S, run, until
+from scripted_nodes import ScriptedNode, answers, light_client
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
 
 
-class Node:
+class Node(ScriptedNode):
     """A service node that serves filter, light push and a store of two pages."""
 
     def __init__(
@@ -55,6 +52,13 @@ class Node:
         relays_to: int = 1,
         store_code: int = 200,
     ) -> None:
+        super().__init__(
+            {
+                FILTER_SUBSCRIBE_PROTOCOL: answers(self._filter),
+                LIGHTPUSH_PROTOCOL: answers(self._push),
+                STORE_QUERY_PROTOCOL: answers(self._page),
+            }
+        )
         self.topics: set[str] = set()
         self.ping_codes: Iterator[int] = iter(())
         """What pings are answered with, in turn, and with 200 from then on."""
@@ -64,17 +68,6 @@ class Node:
         self._kept = kept
         self._relays_to, self._store_code = relays_to, store_code
 
-    @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Host]:
-        async with await Host.start(listen=["/ip4/127.0.0.1/tcp/0"]) as self.host:
-            for protocol, respond in (
-                (FILTER_SUBSCRIBE_PROTOCOL, self._filter),
-                (LIGHTPUSH_PROTOCOL, self._push),
-                (STORE_QUERY_PROTOCOL, self._page),
-            ):
-                self.host.handle(protocol, answering(respond, max_request_bytes=1 << 20))
-            yield self.host
-
     async def push_to(self, client: LightNode, *messages: RoutedMessage) -> None:
         """Push what came on a content topic."""
         stream = await self.host.open_stream(client.host.peer_id, [FILTER_PUSH_PROTOCOL])
@@ -82,7 +75,7 @@ class Node:
             push = MessagePush(message_bytes=one.encoded, pubsub_topic=SHARD)
             await stream.write_frame(encode_message_push(push))
 
-    async def _filter(self, peer: PeerId, data: bytes) -> bytes:
+    async def _filter(self, peer: str, data: bytes) -> bytes:
         request = decode_filter_subscribe_request(data)
         status_code = 200
         match request.filter_subscribe_type:
@@ -94,7 +87,7 @@ class Node:
             FilterSubscribeResponse(request_id=request.request_id, status_code=status_code)
         )
 
-    async def _push(self, peer: PeerId, data: bytes) -> bytes:
+    async def _push(self, peer: str, data: bytes) -> bytes:
         request = decode_lightpush_request(data)
         status_code = self._push_code()
         if status_code == 200:
@@ -107,7 +100,7 @@ class Node:
             )
         )
 
-    async def _page(self, peer: PeerId, data: bytes) -> bytes:
+    async def _page(self, peer: str, data: bytes) -> bytes:
         request = decode_store_query_request(data)
         if self._store_code != 200:
             return encode_store_query_response(
@@ -128,18 +121,6 @@ class Node:
         )
 
 
-@contextlib.asynccontextmanager
-async def among(*nodes: Node, peers_to_use: int = 2, request_timeout_s: float = 10.0) -> AsyncIterator[LightNode]:
-    """A light client that knows what these nodes serve."""
-    options = LightOptions(peers_to_use=peers_to_use, request_timeout_s=request_timeout_s)
-    async with contextlib.AsyncExitStack() as exits:
-        hosts = [await exits.enter_async_context(node.serving()) for node in nodes]
-        light = await LightNode.start([host.addresses[0] for host in hosts], options, connect_timeout_s=None)
-        await exits.enter_async_context(light)
-        await until(lambda: all(light.host.protocols_of(host.peer_id) for host in hosts))
-        yield light
-
-
 def message(number: int) -> RoutedMessage:
     waku = WakuMessage(payload=b"%d" % number, content_topic=TOPIC, timestamp_ns=1_760_000_000_000_000_000 + number)
     return RoutedMessage.of(SHARD, waku)
@@ -155,7 +136,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_two_nodes_push_comes_once() -> None:
     async def work() -> None:
         nodes = Node(), Node()
-        async with among(*nodes) as light:
+        async with light_client(*nodes) as light:
             heard = await light.subscribe(SHARD, [TOPIC])
             await until(lambda: all(node.topics for node in nodes))
             # What each pushes last shows that all before it was read.
@@ -173,7 +154,7 @@ def test_what_two_nodes_push_comes_once() -> None:
 def test_another_node_takes_the_place_of_one_that_does_not_answer_pings() -> None:
     async def work() -> None:
         nodes = Node(), Node()
-        async with among(*nodes, peers_to_use=1) as light:
+        async with light_client(*nodes, peers_to_use=1) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: any(node.topics for node in nodes))
             first, second = sorted(nodes, key=lambda node: not node.topics)
@@ -188,7 +169,7 @@ def test_another_node_takes_the_place_of_one_that_does_not_answer_pings() -> Non
 def test_a_client_is_away_while_no_node_has_its_subscription() -> None:
     async def work() -> None:
         node = Node()
-        async with among(node) as light:
+        async with light_client(node) as light:
             await light.subscribe(SHARD, [TOPIC])
             await until(lambda: light.status.connected)
             changes = light.status_changes()
@@ -205,7 +186,7 @@ def test_a_message_that_the_first_nodes_cannot_take_goes_through_another_one() -
     async def work() -> None:
         codes = iter([503, 503])
         nodes = [Node(push_code=lambda: next(codes, 200)) for _ in range(3)]
-        async with among(*nodes) as light:
+        async with light_client(*nodes) as light:
             assert (await light.send(message(1))).accepted
 
     run(work())
@@ -214,7 +195,7 @@ def test_a_message_that_the_first_nodes_cannot_take_goes_through_another_one() -
 def test_a_message_that_the_first_nodes_relay_to_nobody_goes_through_another_one() -> None:
     async def work() -> None:
         nodes = [Node(relays_to=0), Node(relays_to=0), Node()]
-        async with among(*nodes) as light:
+        async with light_client(*nodes) as light:
             for number in range(3):
                 assert (await light.send(message(number))).accepted
                 assert nodes[2].taken[number:] == [b"%d" % number]
@@ -225,7 +206,7 @@ def test_a_message_that_the_first_nodes_relay_to_nobody_goes_through_another_one
 def test_a_store_that_fails_hides_nothing_that_another_one_has() -> None:
     async def work() -> None:
         kept = tuple(message(number) for number in range(2))
-        async with among(Node(store_code=503), Node(kept=kept), Node(store_code=503)) as light:
+        async with light_client(Node(store_code=503), Node(kept=kept), Node(store_code=503)) as light:
             page = await light.query(StoreQuery(message_hashes=(kept[0].message_hash,)))
             assert [one.message_hash for one in page.messages] == [kept[0].message_hash]
 
@@ -239,7 +220,7 @@ def test_a_node_that_does_not_answer_holds_up_no_message_that_another_one_takes(
 
     async def work() -> None:
         nodes = [Node(lambda: 503), Node(), Node()]
-        async with among(*nodes[first:], *nodes[:first], request_timeout_s=10 * PATIENCE_S) as light:
+        async with light_client(*nodes[first:], *nodes[:first], request_timeout_s=10 * PATIENCE_S) as light:
             nodes[2].host.handle(LIGHTPUSH_PROTOCOL, silent)
             for number in range(4):
                 async with asyncio.timeout(PATIENCE_S):
@@ -251,7 +232,7 @@ def test_a_node_that_does_not_answer_holds_up_no_message_that_another_one_takes(
 def test_all_pages_of_all_store_nodes_are_read() -> None:
     async def work() -> None:
         kept = tuple(message(number) for number in range(8))
-        async with among(Node(kept=kept[:4]), Node(kept=kept[4:])) as light:
+        async with light_client(Node(kept=kept[:4]), Node(kept=kept[4:])) as light:
             page = await light.query(StoreQuery(pubsub_topic=SHARD))
             came = [*page.messages]
             while page.cursor is not None:
