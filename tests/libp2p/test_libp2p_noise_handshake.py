@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from fairway.libp2p.errors import HandshakeError, HandshakeFault, Libp2pError
+from fairway.libp2p.errors import HandshakeError, Libp2pError
 from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.noise.handshake import NoiseCredentials, NoiseHandshake
 from fairway.libp2p.noise.pattern import Role, XXHandshake, generate_noise_key
@@ -46,10 +46,9 @@ def lying_responder(payload, bob_static=None):
     return alice, frame(liar.write_message(payload))
 
 
-def fault_of(handshake, data):
-    with pytest.raises(HandshakeError) as caught:
+def refused(handshake, data, words):
+    with pytest.raises(HandshakeError, match=words):
         handshake.receive_data(data)
-    return caught.value.fault
 
 
 def test_both_sides_know_each_other_and_share_a_session():
@@ -115,14 +114,14 @@ def test_garbage_raises_nothing_but_a_handshake_error(role, pieces, framed):
 def test_a_peer_that_is_not_the_expected_one_learns_nothing_of_the_initiator():
     alice, bob = pair(initiator={"expected_peer": ALICE_ID})
     bob.receive_data(alice.data_to_send())
-    assert fault_of(alice, bob.data_to_send()) is HandshakeFault.WRONG_PEER
+    refused(alice, bob.data_to_send(), "the node has another key than before")
     assert alice.data_to_send() == b""
 
 
 def test_an_identity_that_did_not_sign_this_noise_key_is_refused():
     # The payload of another session: a replay of the peer's signature over its other Noise key.
     alice, message = lying_responder(CREDENTIALS[Role.RESPONDER].payload())
-    assert fault_of(alice, message) is HandshakeFault.WRONG_SIGNATURE
+    refused(alice, message, "did not sign")
 
 
 def test_a_signature_of_another_identity_is_refused():
@@ -130,7 +129,7 @@ def test_a_signature_of_another_identity_is_refused():
     mallory = NoiseCredentials.make(IdentityKey.generate(), static)
     payload = noise_pb2.NoiseHandshakePayload(identity_key=BOB.public_key.to_bytes(), identity_sig=mallory.signature)
     alice, message = lying_responder(payload.SerializeToString(), static)
-    assert fault_of(alice, message) is HandshakeFault.WRONG_SIGNATURE
+    refused(alice, message, "did not sign")
 
 
 @pytest.mark.parametrize(
@@ -146,23 +145,23 @@ def test_a_signature_of_another_identity_is_refused():
 )
 def test_a_payload_without_a_usable_identity_is_refused(payload):
     alice, message = lying_responder(payload)
-    assert fault_of(alice, message) is HandshakeFault.BAD_PAYLOAD
+    refused(alice, message, "payload")
 
 
 def test_a_point_of_low_order_is_refused():
-    assert fault_of(side(Role.RESPONDER), frame(bytes(32))) is HandshakeFault.LOW_ORDER_POINT
+    refused(side(Role.RESPONDER), frame(bytes(32)), "gives no secret")
 
 
 def test_a_message_that_was_sealed_for_another_handshake_is_refused():
     alice, bob = pair()
     bob.receive_data(side(Role.INITIATOR).data_to_send())
-    assert fault_of(alice, bob.data_to_send()) is HandshakeFault.WRONG_KEY
+    refused(alice, bob.data_to_send(), "not sealed for this handshake")
 
 
 @pytest.mark.parametrize("size", [0, 1, 31])
 def test_a_message_that_is_too_short_is_truncated(size):
-    assert fault_of(side(Role.RESPONDER), frame(bytes(size))) is HandshakeFault.TRUNCATED
+    refused(side(Role.RESPONDER), frame(bytes(size)), "at least 32 are needed")
 
 
 def test_a_message_that_claims_too_much_is_refused_before_it_arrives():
-    assert fault_of(side(Role.RESPONDER), b"\xff\xff") is HandshakeFault.TOO_LONG
+    refused(side(Role.RESPONDER), b"\xff\xff", "claims 65535 bytes")

@@ -8,7 +8,7 @@
     +-- DialError                 no connection came about: refused, unreachable, timed out
     +-- TlsError                  the TLS handshake of a WebSocket failed
     |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
-    +-- HandshakeError            the Noise handshake failed; ``fault`` says how
+    +-- HandshakeError            the Noise handshake failed
     +-- NegotiationError          no agreement on a protocol, or the peer does not use multistream-select
     +-- FrameError                bytes that break the framing or the format of the layer that read them
     |   +-- FrameTooLongError     a message is longer, or a number larger, than allowed
@@ -22,8 +22,6 @@ Garbage from a peer raises nothing outside this tree.
 """
 
 from __future__ import annotations
-
-from enum import Enum
 
 from fairway.errors import ConfigurationError, NetworkError
 
@@ -52,31 +50,11 @@ class UntrustedCertificateError(TlsError):
     """The certificate of the other side is not trusted: to dial again does not help."""
 
 
-class HandshakeFault(Enum):
-    """How a Noise handshake failed."""
-
-    WRONG_KEY = "wrong key"
-    """A part of a handshake message cannot be opened: it was sealed with another key, or changed in transit."""
-    LOW_ORDER_POINT = "low-order point"
-    """A Diffie-Hellman key of the peer gives a publicly known secret."""
-    BAD_PAYLOAD = "bad payload"
-    """The handshake payload is no such message, or lacks the identity key or its signature."""
-    WRONG_SIGNATURE = "wrong signature"
-    """The identity key did not sign the peer's Noise key."""
-    WRONG_PEER = "wrong peer"
-    """The peer proved an identity, but not the one that was dialled."""
-    TOO_LONG = "too long"
-    """A handshake message is longer than any that makes sense."""
-    TRUNCATED = "truncated"
-    """A handshake message, or the stream of them, ends early."""
-
-
 class HandshakeError(Libp2pError):
-    """The Noise handshake failed: the connection must be closed. ``fault`` is for counters and for tests."""
+    """The Noise handshake failed: the connection must be closed."""
 
-    def __init__(self, fault: HandshakeFault, detail: str) -> None:
-        super().__init__(f"the Noise handshake failed ({fault.value}): {detail}")
-        self.fault = fault
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the Noise handshake failed: {detail}")
 
 
 class NegotiationError(Libp2pError):

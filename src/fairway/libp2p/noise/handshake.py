@@ -17,7 +17,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairway.libp2p.decoding import parse_message
-from fairway.libp2p.errors import FrameError, HandshakeError, HandshakeFault, IdentityError
+from fairway.libp2p.errors import FrameError, HandshakeError, IdentityError
 from fairway.libp2p.keys import IdentityKey, PublicKey
 from fairway.libp2p.noise.pattern import KEY_BYTES, TAG_BYTES, Role, XXHandshake, generate_noise_key
 from fairway.libp2p.noise.session import NoiseSession
@@ -66,15 +66,14 @@ def read_payload(payload: bytes, remote_static: bytes) -> PublicKey:
     try:
         message = parse_message(noise_pb2.NoiseHandshakePayload, payload, max_bytes=MAX_PAYLOAD_BYTES)
         if not message.identity_key or not message.identity_sig:
-            raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "it lacks the identity key or its signature")
+            raise HandshakeError("the payload lacks the identity key or its signature")
         public_key = PublicKey.from_bytes(message.identity_key)
     except (FrameError, IdentityError) as error:
-        raise HandshakeError(HandshakeFault.BAD_PAYLOAD, str(error)) from error
+        raise HandshakeError(f"the payload cannot be read: {error}") from error
     try:
         public_key.verify(message.identity_sig, _SIGNED_PREFIX + remote_static)
     except IdentityError as error:
-        detail = "the identity key in the payload did not sign the peer's Noise key"
-        raise HandshakeError(HandshakeFault.WRONG_SIGNATURE, detail) from error
+        raise HandshakeError("the identity key in the payload did not sign the peer's Noise key") from error
     return public_key
 
 
@@ -154,8 +153,9 @@ class NoiseHandshake:
             return None
         size = int.from_bytes(self._buffer[:2])
         if size > _LONGEST_MESSAGE:
-            detail = f"message {self._noise.message_number} claims {size} bytes, at most {_LONGEST_MESSAGE} are read"
-            raise HandshakeError(HandshakeFault.TOO_LONG, detail)
+            raise HandshakeError(
+                f"message {self._noise.message_number} claims {size} bytes, at most {_LONGEST_MESSAGE} are read"
+            )
         if len(self._buffer) < 2 + size:
             return None
         message = bytes(self._buffer[2 : 2 + size])
@@ -174,7 +174,7 @@ class NoiseHandshake:
                 f"expected {self._expected_peer}, found {self._peer_id}: the node has another key than before, or "
                 "another node is there now; give its present address"
             )
-            raise HandshakeError(HandshakeFault.WRONG_PEER, detail)
+            raise HandshakeError(detail)
 
     def _send_our_messages(self) -> None:
         while self._noise.turn is self._role:
@@ -185,5 +185,5 @@ class NoiseHandshake:
 
     def _finish(self) -> Secured:
         if self._peer_id is None:
-            raise HandshakeError(HandshakeFault.BAD_PAYLOAD, "the peer sent no identity")
+            raise HandshakeError("the peer sent no identity")
         return Secured(peer_id=self._peer_id, session=NoiseSession(self._noise.keys), leftover=bytes(self._buffer))

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fairway.environment import random_bytes
-from fairway.libp2p.errors import HandshakeError, HandshakeFault
+from fairway.libp2p.errors import HandshakeError
 
 PROTOCOL_NAME: Final = b"Noise_XX_25519_ChaChaPoly_SHA256"
 KEY_BYTES: Final = 32
@@ -172,7 +172,7 @@ class XXHandshake:
     def keys(self) -> SessionKeys:
         """The keys of the session; raises `HandshakeError` before the last message."""
         if self._keys is None:
-            raise HandshakeError(HandshakeFault.TRUNCATED, f"{self._position} of {len(XX)} messages were exchanged")
+            raise HandshakeError(f"{self._position} of {len(XX)} messages were exchanged")
         return self._keys
 
     def write_message(self, payload: bytes) -> bytes:
@@ -213,23 +213,25 @@ class XXHandshake:
             payload = self._symmetric.decrypt_and_hash(message[offset:])
         except InvalidTag as error:
             self._failed = True
-            detail = f"message {self.message_number} was not sealed for this handshake, or was changed on the way"
-            raise HandshakeError(HandshakeFault.WRONG_KEY, detail) from error
+            raise HandshakeError(
+                f"message {self.message_number} was not sealed for this handshake, or was changed on the way"
+            ) from error
         self._advance()
         return payload
 
     def _steps(self, sender: Role) -> tuple[Step, ...]:
         if self.turn is not sender:
             state = "failed" if self._failed else f"message {self.message_number}"
-            raise HandshakeError(HandshakeFault.TRUNCATED, f"{state}: it is not the {sender.value}'s turn")
+            raise HandshakeError(f"{state}: it is not the {sender.value}'s turn")
         return XX[self._position][1]
 
     def _part(self, message: bytes, offset: int, size: int) -> bytes:
         part = message[offset : offset + size]
         if len(part) != size:
             self._failed = True
-            detail = f"message {self.message_number} has {len(message)} bytes, at least {offset + size} are needed"
-            raise HandshakeError(HandshakeFault.TRUNCATED, detail)
+            raise HandshakeError(
+                f"message {self.message_number} has {len(message)} bytes, at least {offset + size} are needed"
+            )
         return part
 
     def _mix_dh(self, step: Step) -> None:
@@ -239,8 +241,9 @@ class XXHandshake:
         except ValueError as error:
             self._failed = True
             # RFC 7748, section 6.1: a point of low order gives an all-zero secret, whatever the own key is.
-            detail = f"message {self.message_number} holds a key of the peer that gives no secret"
-            raise HandshakeError(HandshakeFault.LOW_ORDER_POINT, detail) from error
+            raise HandshakeError(
+                f"message {self.message_number} holds a key of the peer that gives no secret"
+            ) from error
         self._symmetric.mix_key(secret)
 
     def _advance(self) -> None:
