@@ -17,9 +17,6 @@ class HistoryMessage:
 
     order_key: OrderKey
     """Its place: sort by it to merge messages that come (`MessageReceived.order_key`) with those of a page."""
-    position: int
-    """How many messages of the store stand before it, those that are no longer kept included. A message that comes late
-    raises the positions of those after it."""
     message_id: str
     sender_id: str
     payload: bytes
@@ -58,12 +55,11 @@ def place_of(message: HistoryMessage | MessageReceived | OrderKey | None) -> Ord
 
 def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Iterator[HistoryMessage]:
     """Yield the messages of a page of a store, which belongs to a sender."""
-    for position, (key, message) in enumerate(page.messages, page.first_position):
+    for key, message in page:
         if isinstance(message, OwnMessage):
             request = store.request(message.request_id)
             yield HistoryMessage(
                 order_key=key,
-                position=position,
                 message_id=message.message_id,
                 sender_id=sender_id,
                 payload=message.payload,
@@ -74,7 +70,6 @@ def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Itera
         else:
             yield HistoryMessage(
                 order_key=key,
-                position=position,
                 message_id=message.message_id,
                 sender_id=message.sender_id,
                 payload=message.payload,

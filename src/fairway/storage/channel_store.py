@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
@@ -116,12 +116,8 @@ def placement_of(number: int, message: MessageReceived) -> MessagePlace:
     return MessagePlace(number, len(message.payload), message.order_key or OrderKey(0, ""))
 
 
-class HistoryPage(NamedTuple):
-    """Some messages of a channel, in their order."""
-
-    first_position: int
-    """How many messages stand before them, those that are no longer kept included."""
-    messages: tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
+HistoryPage = tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
+"""Some messages of a channel with their places, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +134,15 @@ class TracePoint:
         """Return whether the event names a request id, message id or SDS message id."""
         single = (getattr(self.event, field, None) for field in ("request_id", "message_id", "sds_id"))
         return bool(identifier) and (identifier in single or identifier in getattr(self.event, "sds_ids", ()))
+
+
+def without_payload(point: TracePoint) -> TracePoint:
+    """Return a trace point as a store keeps it: a received message has its size in place of its payload."""
+    event = point.event
+    if not isinstance(event, MessageReceived) or not event.payload:
+        return point
+    size_bytes = len(event.payload) if point.size_bytes is None else point.size_bytes
+    return TracePoint(at_ms=point.at_ms, event=replace(event, payload=b""), size_bytes=size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 `submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
 
-Rows and the trace are many, so they are kept as plain tuples: the cyclic garbage collector of Python does not look at
-those again and again.
+Rows are many, so they are kept as plain tuples: the cyclic garbage collector of Python does not look at those again and
+again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fairway.storage.channel_store import (
     TracePoint,
     Write,
     placement_of,
+    without_payload,
 )
-from fairway.storage.records import PlainPoint, plain_point, read_plain_point
 
 KEPT_REQUESTS: Final = 10_000
 """Ended requests; a tenth of what a store on a disk keeps, because each takes some 700 bytes."""
 KEPT_TRACE_POINTS: Final = 20_000
-"""Trace points; a tenth as well, at some 400 bytes each."""
+"""Trace points; a tenth as well."""
 KEPT_MESSAGES: Final = 1_000
 """Default number of messages; a tenth as well."""
 KEPT_MESSAGE_BYTES: Final = 8_388_608
@@ -61,14 +61,13 @@ class MemoryStore(ChannelStore):
         """Messages, and their bytes, that came since old ones were removed."""
         self._places: list[tuple[int, str, int]] = []
         """Lamport timestamp, SDS id and number of each message, in the order of the channel."""
-        self._forgotten = 0
         self._lock = Lock()
         """Held while messages are changed or read."""
         self._handling: dict[int, Handling] = {}
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._trace: deque[PlainPoint] = deque(maxlen=KEPT_TRACE_POINTS)
+        self._trace: deque[TracePoint] = deque(maxlen=KEPT_TRACE_POINTS)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -105,11 +104,6 @@ class MemoryStore(ChannelStore):
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
-        try:
-            points = [plain_point(point) for point in write.trace]
-        except StorageError as error:
-            done(error)
-            return
         tables = self._tables
         for table, key, row in write.changes:
             if row is None:
@@ -127,7 +121,7 @@ class MemoryStore(ChannelStore):
             self._handling.pop(number, None)
         for request in write.requests:
             self._keep_request(request)
-        self._trace += points
+        self._trace.extend(map(without_payload, write.trace))
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -144,16 +138,13 @@ class MemoryStore(ChannelStore):
             places = self._places
             end = len(places) if before is None else bisect_left(places, before)
             first = max(0, end - limit)
-            found = [
+            return tuple(
                 (OrderKey(lamport, sds_id), self._messages[number]) for lamport, sds_id, number in places[first:end]
-            ]
-            return HistoryPage(self._forgotten + first, tuple(found))
+            )
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
-        wanted = identifier.encode()
-        points = (read_plain_point(plain) for plain in self._trace if wanted in plain[-1])
-        return [point for point in points if point.names(identifier)]
+        return [point for point in self._trace if point.names(identifier)]
 
     def close(self) -> None:
         """Close the store; it keeps its content for the next `open`."""
@@ -196,7 +187,6 @@ class MemoryStore(ChannelStore):
             else:
                 self._message_bytes -= len(self._messages.pop(number).payload)
                 count -= 1
-        self._forgotten += looked_at - len(kept)
         self._places[:looked_at] = kept
 
     def _keep_request(self, request: StoredRequest) -> None:

@@ -9,7 +9,6 @@ CRC-32 of its place in the store and its bytes.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, Final, TypeVar, get_args
 from zlib import crc32
 
@@ -19,13 +18,12 @@ from fairway.errors import StorageError, StoreCorruptError
 from fairway.events import Event, MessageReceived
 from fairway.protocol.effects import Change
 from fairway.protocol.journal import Row
-from fairway.storage.channel_store import Handling, OwnMessage, StoredRequest, TracePoint
+from fairway.storage.channel_store import Handling, OwnMessage, StoredRequest, TracePoint, without_payload
 
 _Record = TypeVar("_Record")
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ROW_DECODER: Final = msgspec.msgpack.Decoder(tuple)
-_FIELDS_OF_RECEIVED: Final = tuple(field.name for field in fields(MessageReceived))
 _EVENTS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _DECODERS: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (*get_args(Event), OwnMessage, Handling, StoredRequest)
@@ -106,21 +104,11 @@ def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
     return read(StoredRequest, f"requests/{request_id}", body, check)
 
 
-PlainPoint = tuple[int, str, int | None, bytes]
-"""A trace point as plain values: its time, the kind of its event, its size, and the event in MessagePack."""
-
-
-def plain_point(point: TracePoint) -> PlainPoint:
-    """Return a trace point as plain values; its identifiers are in the event as plain UTF-8.
-
-    A received message keeps the size of its payload, but not the bytes.
-    """
-    event, size_bytes = point.event, point.size_bytes
-    kept: object = event
-    if isinstance(event, MessageReceived) and event.payload:
-        size_bytes = len(event.payload) if size_bytes is None else size_bytes
-        kept = {name: getattr(event, name) for name in _FIELDS_OF_RECEIVED} | {"payload": b""}
-    return point.at_ms, type(event).__name__, size_bytes, encode(kept)
+def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
+    """Return a trace point as columns of ``trace``; its identifiers are in the event as plain UTF-8."""
+    kept = without_payload(point)
+    name = type(kept.event).__name__
+    return number, kept.at_ms, name, kept.size_bytes, *sealed(f"trace/{number}", kept.event)
 
 
 def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, body: bytes, check: int) -> TracePoint:
@@ -129,9 +117,3 @@ def read_point(number: int, at_ms: int, kind: str, size_bytes: int | None, body:
         raise StoreCorruptError(f"trace point {number} has the event {kind!r:.60}, which does not exist")
     event = read(_EVENTS[kind], f"trace/{number}", body, check)
     return TracePoint(at_ms=at_ms, event=event, size_bytes=size_bytes)
-
-
-def read_plain_point(plain: PlainPoint) -> TracePoint:
-    """Return a trace point of this process."""
-    at_ms, kind, size_bytes, body = plain
-    return TracePoint(at_ms=at_ms, event=_DECODERS[_EVENTS[kind]].decode(body), size_bytes=size_bytes)

@@ -31,7 +31,7 @@ from fairway.storage.channel_store import (
     placement_of,
 )
 from fairway.storage.commit_queue import Entry
-from fairway.storage.records import check_value, plain_point, sealed
+from fairway.storage.records import point_columns, sealed
 from fairway.storage.sqlite_connection import CHECKPOINT, GuardedConnection, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
@@ -180,8 +180,7 @@ class Fold:
         yield REMOVE_HANDLING, [(number,) for number in self.finished]
         requests = [(key, _ended_at_ms(each), *sealed(f"requests/{key}", each)) for key, each in self.requests.items()]
         yield PUT_REQUEST, requests
-        points = [(number, *plain_point(point)) for number, point in self.points]
-        yield PUT_POINT, [(*point, check_value(point[-1], f"trace/{point[0]}")) for point in points]
+        yield PUT_POINT, [point_columns(number, point) for number, point in self.points]
 
 
 def _ended_at_ms(request: StoredRequest) -> int | None:
@@ -268,5 +267,4 @@ class SqliteWriter:
                 count, size_bytes = count - 1, size_bytes - size
         if last:
             execute(_REMOVE_FIRST_MESSAGES, last)
-            gone = execute(_REMOVE_FIRST_PLACES, last).rowcount
-            execute("UPDATE channel SET forgotten = forgotten + ?", (gone,))
+            execute(_REMOVE_FIRST_PLACES, last)
