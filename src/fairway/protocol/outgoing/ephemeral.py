@@ -84,7 +84,7 @@ class EphemeralSending:
             if dropped is not None:
                 return self._dropped(_ids(transmission), dropped, now_ms)
         sent = replace(transmission, payload=encrypted, admitted_ms=now_ms)
-        outcome = self._outbound.dispatch_ephemeral(sent, now_ms)
+        outcome = self._outbound.stamp(sent, now_ms)
         return [outcome] if isinstance(outcome, Prove) else self.handed_out(outcome)
 
     def handed_out(self, outcome: Publish | Unsendable) -> list[Effect]:

@@ -133,7 +133,8 @@ class TransmissionQueue:
         self._tokens: dict[tuple[str, bool], int] = {}
         """The token of each, by SDS id and whether it answers a repair request."""
         self._retries_handed_out = 0
-        self._done = 0
+        self.done = 0
+        """How many transmissions the node took, or said that it never will."""
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
     def enqueue(self, transmission: Transmission) -> None:
@@ -178,7 +179,7 @@ class TransmissionQueue:
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
         while self._node_has_room and (admission := self.limiter.admit(now_ms)) is not None:
-            outcomes.append(self._stamp(admission.item, now_ms, admission))
+            outcomes.append(self.stamp(admission.item, now_ms, admission))
         return outcomes
 
     def take(self, token: int, *, is_proven: bool) -> HandedOut | None:
@@ -228,15 +229,6 @@ class TransmissionQueue:
         else:
             self.limiter.claim_nothing()
 
-    def dispatch_ephemeral(self, transmission: Transmission, now_ms: int) -> Prove | Publish | Unsendable:
-        """Return an ephemeral message for sending at once; it was admitted, and never waits."""
-        return self._stamp(transmission, now_ms)
-
-    @property
-    def done(self) -> int:
-        """How many transmissions the node took, or said that it never will."""
-        return self._done
-
     @property
     def is_busy(self) -> bool:
         """Whether something is being proven or in flight."""
@@ -244,7 +236,7 @@ class TransmissionQueue:
 
     def answered_for_good(self, in_flight: HandedOut, now_ms: int) -> None:
         """Note that the node took a transmission, or never will."""
-        self._done += 1
+        self.done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
 
     def refused(self, in_flight: HandedOut, now_ms: int, *, too_many: bool) -> None:
@@ -319,9 +311,10 @@ class TransmissionQueue:
             ephemeral=ephemeral,
         )
 
-    def _stamp(
+    def stamp(
         self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
     ) -> Prove | Publish | Unsendable:
+        """Give a transmission its timestamp, and prove it or hand it out; an ephemeral one has no admission."""
         stamp = now_ms * NS_PER_MS
         if self._last_stamp_ns // NS_PER_MS == now_ms:
             # Two messages never share a timestamp: relays take equal messages for one.

@@ -52,7 +52,7 @@ class EpochClock:
 class EpochCounter:
     """How many transmissions were charged in each of the epochs of one clock."""
 
-    __slots__ = ("_closed", "_current", "_others", "_used", "clock")
+    __slots__ = ("_used", "clock", "closed", "current", "others")
 
     def __init__(
         self,
@@ -64,36 +64,24 @@ class EpochCounter:
         used: dict[int, int] | None = None,
     ) -> None:
         self.clock = clock
-        self._current = current
-        self._others = others
-        self._closed = closed
+        self.current = current
+        """The epoch of the last time that was observed; None before the first."""
+        self.others = others
+        """Transmissions of the current epoch by others that share the quota, as its keeper last said."""
+        self.closed = closed
+        """Whether the current epoch was declared spent from outside, whatever the count says."""
         self._used = dict(used or {})
         self._forget()
 
     @property
-    def current(self) -> int | None:
-        """The epoch of the last time that was observed; None before the first."""
-        return self._current
-
-    @property
     def own(self) -> int:
         """Transmissions charged here in the current epoch."""
-        return 0 if self._current is None else self._used.get(self._current, 0)
-
-    @property
-    def others(self) -> int:
-        """Transmissions of the current epoch by others that share the quota, as its keeper last said."""
-        return self._others
+        return 0 if self.current is None else self._used.get(self.current, 0)
 
     @property
     def used(self) -> int:
         """All transmissions of the current epoch: own and others'."""
-        return self.own + self._others
-
-    @property
-    def closed(self) -> bool:
-        """Whether the current epoch was declared spent from outside, whatever the count says."""
-        return self._closed
+        return self.own + self.others
 
     @property
     def record(self) -> tuple[tuple[int, int], ...]:
@@ -103,25 +91,25 @@ class EpochCounter:
     def observe(self, now_ms: int) -> None:
         """Move to the epoch of ``now_ms``, forwards or backwards."""
         index = self.clock.index(now_ms)
-        if index == self._current:
+        if index == self.current:
             return
-        left, left_with = self._current, self.used
-        if left is not None and self._others:
+        left, left_with = self.current, self.used
+        if left is not None and self.others:
             # So that coming back to the epoch finds what was known of it.
             self._used[left] = left_with
         if left is None or index > left:
-            self._closed = False
+            self.closed = False
         elif left_with > self._used.get(index, 0):
             self._used[index] = left_with
-        self._others = 0
-        self._current = index
+        self.others = 0
+        self.current = index
         self._forget()
 
     def charge(self) -> None:
         """Count one transmission in the current epoch."""
-        if self._current is None:
+        if self.current is None:
             raise ValueError("observe a time before charging: a charge belongs to an epoch")
-        self._used[self._current] = self._used.get(self._current, 0) + 1
+        self._used[self.current] = self._used.get(self.current, 0) + 1
         self._forget()
 
     def refund(self, charged_at_ms: int) -> None:
@@ -138,11 +126,7 @@ class EpochCounter:
         What exceeds the own charges is others'. The last report stands: one that came late from a keeper
         whose clock is behind must not stop the channel for a whole epoch. Own charges always count in full.
         """
-        self._others = max(0, total - self.own)
-
-    def close(self) -> None:
-        """Declare the current epoch spent."""
-        self._closed = True
+        self.others = max(0, total - self.own)
 
     def room_from(self, at_ms: int, allowed: int | None) -> int:
         """Return the first time from ``at_ms`` on with fewer than ``allowed`` charges; None allows any."""
@@ -165,7 +149,7 @@ class EpochCounter:
     @property
     def latest_ms(self) -> int:
         """The last millisecond of the current epoch, or of the latest one on record."""
-        index = self._current if self._current is not None else max(self._used, default=0)
+        index = self.current if self.current is not None else max(self._used, default=0)
         return self.clock.start(index + 1) - 1
 
     def rebased(self, clock: EpochClock, now_ms: int) -> EpochCounter:
@@ -184,22 +168,22 @@ class EpochCounter:
             nearest = max(first, running - REMEMBERED_EPOCHS)
             for touched in range(nearest, min(last, running + REMEMBERED_EPOCHS) + 1):
                 used[touched] = used.get(touched, 0) + count
-        if self._others:
-            used[running] = used.get(running, 0) + self._others
-        return EpochCounter(clock, current=running, closed=self._closed, used=used)
+        if self.others:
+            used[running] = used.get(running, 0) + self.others
+        return EpochCounter(clock, current=running, closed=self.closed, used=used)
 
     def used_in(self, index: int) -> int:
         """Return what is known to be used of an epoch."""
-        return self.used if index == self._current else self._used.get(index, 0)
+        return self.used if index == self.current else self._used.get(index, 0)
 
     def _has_room(self, index: int, allowed: int | None) -> bool:
-        if index == self._current and self._closed:
+        if index == self.current and self.closed:
             return False
         return allowed is None or self.used_in(index) < allowed
 
     def _forget(self) -> None:
         if len(self._used) > REMEMBERED_EPOCHS:
-            here = self._current or 0
+            here = self.current or 0
             # Nearest to the clock: what it may come back to. Of two equally near, the later one.
             kept = sorted(self._used, key=lambda index: (abs(index - here), -index))[:REMEMBERED_EPOCHS]
             self._used = {index: self._used[index] for index in sorted(kept)}

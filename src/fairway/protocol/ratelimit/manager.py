@@ -166,11 +166,11 @@ class RateLimitManager(Generic[T]):
         at_ms = self.next_send_at(now_ms)
         upstream = self._upstream()
         waiting = len(self._queue) + (upstream.waiting if upstream.is_ready else 0)
-        self._member.claim(waiting if at_ms is not None else 0, (at_ms or 0) + _CLAIM_MS)
+        self._member.claimed = (waiting, at_ms + _CLAIM_MS) if at_ms is not None else (0, 0)
 
     def claim_nothing(self) -> None:
         """Let the other channels go first: nothing of this one could leave now, or nothing waits."""
-        self._member.claim(0, 0)
+        self._member.claimed = (0, 0)
 
     def put_back(self, admission: Admission[T]) -> None:
         """Put an item back into the queue where it was, and return its charge to the epoch in which it was made.

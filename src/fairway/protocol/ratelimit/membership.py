@@ -13,6 +13,7 @@ back takes the highest count that any of them has on record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -22,29 +23,23 @@ if TYPE_CHECKING:
     from fairway.protocol.ratelimit.quota import Quota
 
 
+@dataclass(eq=False)
 class Member:
     """One channel of a membership."""
 
-    __slots__ = ("__weakref__", "_membership", "changed", "claimed", "quota", "served")
-
-    def __init__(self, membership: Membership, quota: Quota, changed: Callable[[], None], served: int) -> None:
-        self.quota = quota
-        self.changed = changed
-        """Called when the common count changed."""
-        self.served = served
-        """Transmissions so far; a channel that joined later begins where the least served one stands."""
-        self._membership = membership
-        self.claimed = (0, 0)
-        """How many transmissions of this channel wait, and until when other channels take account of them."""
-
-    def claim(self, waiting: int, until_ms: int) -> None:
-        """Say how many transmissions of this channel wait; other channels take account of them until ``until_ms``."""
-        self.claimed = (waiting, until_ms)
+    membership: Membership
+    quota: Quota
+    changed: Callable[[], None]
+    """Called when the common count changed."""
+    served: int
+    """Transmissions so far; a channel that joined later begins where the least served one stands."""
+    claimed: tuple[int, int] = (0, 0)
+    """How many transmissions of this channel wait, and until when other channels take account of them."""
 
     def owed_first(self, now_ms: int) -> tuple[int, int]:
         """Return how many transmissions of others go before the next one of this channel, and until when at most."""
         first, until_ms = 0, now_ms
-        for other in self._membership:
+        for other in self.membership:
             waiting, valid_until_ms = other.claimed
             if other is not self and waiting and now_ms <= valid_until_ms and other.served < self.served:
                 first += min(waiting, self.served - other.served)
@@ -54,14 +49,14 @@ class Member:
     def charge(self, now_ms: int) -> None:
         """Count one transmission of this channel."""
         self.served += 1
-        for member in self._membership:
+        for member in self.membership:
             member.quota.charge(now_ms, configured=self._counts_for(member))
             member.changed()
 
     def refund(self, charged_at_ms: int) -> None:
         """Take back a charge for a transmission that was not sent."""
         self.served -= 1
-        for member in self._membership:
+        for member in self.membership:
             member.quota.refund(charged_at_ms, configured=self._counts_for(member))
             member.changed()
 
@@ -71,13 +66,13 @@ class Member:
 
     def exhaust(self, now_ms: int) -> None:
         """Note that the network or the provider said that nothing is left in the running epoch."""
-        for member in self._membership:
+        for member in self.membership:
             member.quota.exhaust(now_ms)
             member.changed()
 
     def learn(self) -> None:
         """Give each channel the highest count that any channel has on record, after a restart."""
-        members = list(self._membership)
+        members = list(self.membership)
         for member in members:
             learned = [member.quota.merge(other.quota) for other in members if other is not member]
             if any(learned):
@@ -96,9 +91,6 @@ class Membership:
 
     def __iter__(self) -> Iterator[Member]:
         return iter([member for known in self._members if (member := known()) is not None])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
     def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
         """Add a channel, which counts from now on what all of them send."""

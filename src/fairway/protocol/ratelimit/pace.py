@@ -69,10 +69,6 @@ class Pace:
         self._granted: int | None = None
         """How many of them may still leave before another one is taken; None if any number may."""
 
-    def __repr__(self) -> str:
-        speed = "unlimited" if self.per_second is None else f"{self.per_second:.2f}/s"
-        return f"<{type(self).__name__} {speed}, {self.refusals} refused>"
-
     @property
     def limiting(self) -> bool:
         """Whether anything waits for the pace, now or soon."""

@@ -206,7 +206,7 @@ class Quota:
             if source is not QuotaSource.CONFIGURED and allowance.limit is not None
         ]
         for allowance in told or [self._allowances[QuotaSource.CONFIGURED]]:
-            allowance.counter.close()
+            allowance.counter.closed = True
 
     def opens_at(self, share: Share, now_ms: int) -> int | None:
         """Return the first time from ``now_ms`` on with room for this share; None = not with these limits."""
