@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from fairway.bounded import BoundedDict
 from fairway.channel.listeners import EventStream
 from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
@@ -101,7 +102,7 @@ class Conversation:
         self._files: set[asyncio.Task[None]] = set()
         """Files that are being sent."""
         self._notes = Notes(channel.sender_id)
-        self._sent: dict[str, tuple[Receipt, str]] = {}
+        self._sent: BoundedDict[str, tuple[Receipt, str]] = BoundedDict(_KEPT_RECEIPTS)
         """By request id, newest last: the receipt, and the sent text."""
 
     async def run(self) -> None:
@@ -157,8 +158,6 @@ class Conversation:
     async def _send(self, payload: bytes, shown: str) -> None:
         receipt = await self._channel.send(payload)
         self._sent[receipt.request_id] = (receipt, shown)
-        if len(self._sent) > _KEPT_RECEIPTS:
-            del self._sent[next(iter(self._sent))]
         self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
 
     async def _send_file(self, given: str) -> None:

@@ -8,12 +8,12 @@ message is on the disk, so that a program can then finish the message.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError, DecodeError, StorageError
 from fairway.events import MessageReceived
@@ -46,7 +46,7 @@ class FileReceiver:
         self._channel = channel
         self._owner = (channel.channel_id, channel.sender_id)
         self._folder = folder
-        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._refused: BoundedDict[str, None] = BoundedDict(_KEPT_REFUSALS)
         self._reported: set[str] = set()
         """Files in parts that this run has reported as saved."""
         self._turn = asyncio.Lock()
@@ -263,9 +263,6 @@ class FileReceiver:
         """Note a refused part of a file; return whether one was refused before."""
         before = key in self._refused
         self._refused[key] = None
-        self._refused.move_to_end(key)
-        if len(self._refused) > _KEPT_REFUSALS:
-            self._refused.popitem(last=False)
         return before
 
 

@@ -5,8 +5,9 @@ The number of ids is bounded; the oldest are forgotten first. Time is an argumen
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
+
+from fairway.bounded import BoundedDict
 
 
 class SeenMessages:
@@ -14,8 +15,7 @@ class SeenMessages:
 
     def __init__(self, *, ttl_s: float, max_messages: int) -> None:
         self._ttl_s: Final = ttl_s
-        self._max_messages: Final = max_messages
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._seen: BoundedDict[bytes, float] = BoundedDict(max_messages)
 
     def __contains__(self, message_id: object) -> bool:
         return message_id in self._seen
@@ -28,8 +28,6 @@ class SeenMessages:
         if message_id in self._seen:
             return False
         self._seen[message_id] = now_s
-        if len(self._seen) > self._max_messages:
-            self._seen.popitem(last=False)
         return True
 
     def discard(self, message_id: bytes) -> None:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.libp2p.gossipsub.codec import Prune
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.libp2p.gossipsub.score import PUBLISH_THRESHOLD, PeerScores
@@ -54,7 +55,7 @@ class Mesh:
         self._peers: dict[PeerId, _Peer] = {}
         self._subscribers: dict[str, dict[PeerId, None]] = {}
         self._topics: dict[str, _Topic] = {}
-        self._backoffs: dict[tuple[PeerId, str], float] = {}
+        self._backoffs: BoundedDict[tuple[PeerId, str], float] = BoundedDict(MAX_BACKOFFS)
 
     @property
     def interests(self) -> int:
@@ -222,8 +223,6 @@ class Mesh:
 
     def _back_off(self, peer: PeerId, topic: str, due_s: float) -> None:
         self._backoffs[peer, topic] = max(due_s, self._backoffs.pop((peer, topic), due_s))
-        if len(self._backoffs) > MAX_BACKOFFS:
-            del self._backoffs[next(iter(self._backoffs))]
 
     def _lose_interest(self, peer: PeerId, topic: str) -> None:
         subscribers = self._subscribers[topic]

@@ -20,11 +20,12 @@ request that still waits for a stream is cancelled, so that slow nodes do not fi
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.environment import new_uuid
 from fairway.errors import DecodeError
 from fairway.libp2p.errors import Libp2pError, LimitError
@@ -126,7 +127,7 @@ class PushClient:
         self._pool: Final = pool
         self._options: Final = options
         self._tasks: Final = tasks
-        self._past: OrderedDict[bytes, _Past] = OrderedDict()
+        self._past: BoundedDict[bytes, _Past] = BoundedDict(MAX_WATCHED)
         """By message hash, for the newest messages."""
 
     async def push(self, message: RoutedMessage) -> SendResult:
@@ -223,10 +224,7 @@ class PushClient:
         return answer
 
     def _past_of(self, message: RoutedMessage) -> _Past:
-        past = self._past.setdefault(message.message_hash, _Past())
-        if len(self._past) > MAX_WATCHED:
-            self._past.popitem(last=False)
-        return past
+        return self._past.setdefault(message.message_hash, _Past())
 
 
 def _read(peer: PeerId, encoded: bytes) -> _Answer:

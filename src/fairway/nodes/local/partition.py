@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.errors import ConfigurationError
 
 _THE_OTHERS: Final = -1
@@ -34,7 +35,7 @@ class Partition:
                 if name in self._side_of:
                     raise ConfigurationError(f"node {name!r} stands on two sides of the partition; name it once")
                 self._side_of[name] = number
-        self._shown_to: dict[bytes, frozenset[int]] = {}
+        self._shown_to: BoundedDict[bytes, frozenset[int]] = BoundedDict(_MAX_NOTED)
         """Message hash -> the sides whose stores have it, of the messages since the first partition in a row."""
         self._next: Partition | None = None
         """What replaced this partition: a message may reach the store only then."""
@@ -71,8 +72,6 @@ class Partition:
 
     def _show(self, message_hash: bytes, sides: frozenset[int]) -> None:
         self._shown_to[message_hash] = self._shown_to.get(message_hash, frozenset()) | sides
-        if len(self._shown_to) > _MAX_NOTED:
-            del self._shown_to[next(iter(self._shown_to))]
         if self._next is not None:
             self._pass_on(self._next, message_hash, sides)
 

@@ -6,10 +6,10 @@ run. At most ``max_peers`` buckets are kept; the least recently used is forgotte
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.errors import ConfigurationError
 from fairway.type_checks import check_fields
 
@@ -37,8 +37,8 @@ class RequestLimiter:
 
     def __init__(self, rate: RequestRate | None, *, max_peers: int = 10_000) -> None:
         self._rate: Final = rate
-        self._max_peers: Final = max_peers
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when that was
+        self._buckets: BoundedDict[str, tuple[float, float]] = BoundedDict(max_peers)
+        """Tokens left, and when that was."""
         self.admitted = 0
         """Requests that were allowed."""
         self.refused = 0
@@ -57,8 +57,6 @@ class RequestLimiter:
         tokens = min(float(self._rate.burst), tokens + max(0.0, now_s - then_s) * self._rate.per_second)
         passes = tokens >= 1
         self._buckets[peer] = (tokens - passes, now_s)
-        if len(self._buckets) > self._max_peers:
-            self._buckets.popitem(last=False)
         self.admitted += passes
         self.refused += not passes
         return passes

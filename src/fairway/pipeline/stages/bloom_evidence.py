@@ -11,7 +11,6 @@ not tested any more. Memory is bounded by the windows, whatever the size of a ch
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
+from fairway.bounded import BoundedDict
 from fairway.options import Profile, SdsConfig
 from fairway.pipeline.channel_topics import ChannelTopics
 from fairway.pipeline.exchange import in_tasks
@@ -33,7 +33,6 @@ from fairway.protocol.sds.acknowledgements import CREDIBLE, SUPPORTING, Evidence
 from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, spread
 from fairway.wire.sds import WAKU_SDS, Kind, ReceivedBloom, SdsCodec
-from fairway.wire.segment import MAX_SEGMENTS
 
 BLOOM_EVIDENCE: Final = (
     "channel_id string, message_id string, acknowledged_by string, how string,"
@@ -91,7 +90,7 @@ def filter_mapper(
     """Return the function that takes filters and citations out of batches of ``waku_messages``."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = BatchDecoder(profile, None, keys, MAX_SEGMENTS, channel_topics=channel_topics, with_filters=True)
+        decoder = BatchDecoder(profile, None, keys, channel_topics=channel_topics, with_filters=True)
         for batch in joined(batches):
             yield _filters(decoder, batch)
 
@@ -174,10 +173,10 @@ class ChannelWitness:
         self._sequence = 0
         self._base = 0
         self._slots: dict[str, int] = {}
-        self._ancestors: OrderedDict[str, int] = OrderedDict()
+        self._ancestors: BoundedDict[str, int] = BoundedDict(2 * _WINDOW)
         """For each recent message the set of messages that it is or descends from; bit 0 is number `_base`."""
         self._positions: dict[BloomParameters, _Positions] = {}
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._told: BoundedDict[str, _Told] = BoundedDict(_MAX_PARTICIPANTS)
 
     def hear(self, heard: Heard) -> list[tuple[str, str, str]]:
         """Return the acknowledgements of a message as (message id, participant, how), and add it to the window."""
@@ -264,16 +263,15 @@ class ChannelWitness:
             self._move_base(self._sequence - _WINDOW)
             ancestors >>= _WINDOW
         self._ancestors[heard.message_id] = ancestors | 1 << (self._sequence - self._base)
-        if len(self._ancestors) > 2 * _WINDOW:
-            self._ancestors.popitem(last=False)
         self._sequence += 1
 
     def _move_base(self, base: int) -> None:
         """Remove the messages before the window, so that the sets stay small."""
         shift = base - self._base
         self._base = base
-        shifted = ((message_id, mask >> shift) for message_id, mask in self._ancestors.items())
-        self._ancestors = OrderedDict((message_id, mask) for message_id, mask in shifted if mask)
+        shifted = [(message_id, mask >> shift) for message_id, mask in self._ancestors.items()]
+        self._ancestors.clear()
+        self._ancestors.update((message_id, mask) for message_id, mask in shifted if mask)
 
     def _number(self, slot: int) -> int:
         """Return the sequence number of the message in a slot."""
@@ -290,10 +288,8 @@ class ChannelWitness:
     def _told_by(self, participant: str) -> _Told:
         told = self._told.get(participant)
         if told is None:
-            told = self._told[participant] = _Told(np.zeros(_WINDOW, np.bool_), np.zeros(_WINDOW, np.bool_))
-            if len(self._told) > _MAX_PARTICIPANTS:
-                self._told.popitem(last=False)
-        self._told.move_to_end(participant)
+            told = _Told(np.zeros(_WINDOW, np.bool_), np.zeros(_WINDOW, np.bool_))
+        self._told[participant] = told
         return told
 
 

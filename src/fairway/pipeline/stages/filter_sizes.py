@@ -12,11 +12,11 @@ this length are tried, for each participant by itself, because a forger must not
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.wire.bloom import WAKU_BLOOM, BloomParameters, holds, spread
 
 _BITS_PER_ELEMENT: Final = range(1, 33)
@@ -79,7 +79,7 @@ class FilterSizes:
 
     def __init__(self, expected: BloomParameters) -> None:
         self._expected = expected
-        self._trials: OrderedDict[str, _Trial] = OrderedDict()
+        self._trials: BoundedDict[str, _Trial] = BoundedDict(_MAX_PARTICIPANTS)
         self._learned: dict[int, BloomParameters] = {}
 
     def of(self, sender_id: str, words: bytes, cited: Sequence[str]) -> BloomParameters | None:
@@ -89,10 +89,8 @@ class FilterSizes:
             return self._expected
         trial = self._trials.get(sender_id)
         if trial is None or trial.byte_length != length:
-            trial = self._trials[sender_id] = self._begin(length)
-            if len(self._trials) > _MAX_PARTICIPANTS:
-                self._trials.popitem(last=False)
-        self._trials.move_to_end(sender_id)
+            trial = self._begin(length)
+        self._trials[sender_id] = trial
         if trial.found is None and trial.weights and trial.trials < _MAX_TRIALS and cited:
             found = trial.test(words, [WAKU_BLOOM.base_hashes(message_id) for message_id in cited])
             if found is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairway.protocol.bounded import BoundedDict
+from fairway.bounded import BoundedDict
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import RequestState
 from fairway.protocol.outgoing.request_table import RequestTable

@@ -16,6 +16,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.environment import monotonic_s, time_ns
 from fairway.errors import FairwayError
 from fairway.nodes.message_store import MAX_PAGE_SIZE
@@ -59,7 +60,7 @@ class MessageSender:
         self._tasks: Final = OwnedTasks()
         self._confirming: asyncio.Task[None] | None = None
         self._waiting = 0
-        self._unconfirmed: dict[bytes, _Propagated] = {}
+        self._unconfirmed: BoundedDict[bytes, _Propagated] = BoundedDict(MAX_UNCONFIRMED)
         self.unconfirmed = 0
         """Propagated messages that no archive held in time."""
 
@@ -86,10 +87,8 @@ class MessageSender:
             return
         self._record(request_id, "propagated", message)
         if not message.message.ephemeral:
-            self._unconfirmed[message.message_hash] = _Propagated(request_id, monotonic_s() + CONFIRM_FOR_S)
-            if len(self._unconfirmed) > MAX_UNCONFIRMED:
-                del self._unconfirmed[next(iter(self._unconfirmed))]
-                self.unconfirmed += 1
+            propagated = _Propagated(request_id, monotonic_s() + CONFIRM_FOR_S)
+            self.unconfirmed += self._unconfirmed.put(message.message_hash, propagated) is not None
             if self._confirming is None or self._confirming.done():
                 self._confirming = self._tasks.spawn(self._confirm())
 
