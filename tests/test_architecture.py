@@ -25,6 +25,7 @@ RANKS = {
     "environment": 0,
     "lazy_names": 0,
     "errors": 0,
+    "bounded": 0,
     "units": 0,
     "extras": 1,
     "foreign_code": 1,
@@ -85,7 +86,7 @@ RANDOM_LIBRARIES = ("Crypto.Random", "numpy.random")
 # An application's cipher may be asynchronous: its result is passed on to the shell, which awaits it.
 MAY_RETURN_COROUTINES = SOURCE / "protocol" / "encryption" / "hook.py"
 # Scratch memory that is used again and again belongs to one thread each; that is all threading is for there.
-MAY_KEEP_THREADS_APART = SOURCE / "protocol" / "segmentation" / "workspace.py"
+MAY_KEEP_THREADS_APART = SOURCE / "protocol" / "segmentation" / "leopard.py"
 GENERATED = "_pb2.py"
 
 

@@ -11,7 +11,7 @@ from tests.conformance.report import Check
 
 from fairway.errors import NotEnoughShardsError
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.cauchy import field_for
+from fairway.protocol.segmentation.leopard import field_for
 
 _MOST_BYTES: Final = 1 << 30
 """A case with more data than this is refused: a file should not be able to fill the memory."""

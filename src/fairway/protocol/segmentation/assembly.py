@@ -11,11 +11,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.digest import trailing_zeros_for
 from fairway.wire.hashing import keccak256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairway.protocol.segmentation.segment_set import SegmentIndex, SetKey
 
@@ -70,7 +69,25 @@ def _with_end_found(key: SetKey, pieces: list[bytes]) -> bytes | Unassembled:
     zeros = len(padded) - len(pieces[-1])
     # No data segment is empty: if all its bytes are zeros, at least one of them belongs to the payload.
     least = 0 if pieces[-1] else 1
-    count = trailing_zeros_for(key.payload_hash, pieces, range(least, min(zeros, MAX_TRAILING_ZEROS) + 1))
+    count = _trailing_zeros_for(key.payload_hash, pieces, range(least, min(zeros, MAX_TRAILING_ZEROS) + 1))
     if count is not None:
         return b"".join([*pieces, bytes(count)])
     return Unassembled.UNDECIDED if zeros > MAX_TRAILING_ZEROS else Unassembled.MISMATCH
+
+
+def _trailing_zeros_for(digest: bytes, prefix: Iterable[bytes | memoryview], counts: range) -> int | None:
+    """Return how many zero bytes after the prefix give this Keccak-256; None if no count in the range does.
+
+    ``counts`` ascends in steps of 1. The prefix is hashed once, then each candidate costs one more byte.
+    """
+    from Crypto.Hash import keccak  # noqa: PLC0415 - see `fairway.wire.hashing.keccak256`
+
+    state = keccak.new(digest_bits=256, update_after_digest=True)
+    for piece in prefix:
+        state.update(piece)
+    state.update(bytes(counts.start))
+    for count in counts:
+        if state.digest() == digest:
+            return count
+        state.update(b"\0")
+    return None
