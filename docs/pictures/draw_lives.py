@@ -1,4 +1,4 @@
-"""Draw the lives of sends and messages into docs/protocol.md, from the tables that the protocol follows.
+"""Draw the lives of sends into docs/protocol.md, from the tables that the protocol follows.
 
 Run it: python docs/pictures/draw_lives.py
 """
@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fairway.protocol.incoming import message_life
 from fairway.protocol.outgoing import request_life
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parent.parent / "protocol.md"
 LIVES: Final[dict[str, Mapping[Enum, Mapping[Enum, Enum]]]] = {
     "send": request_life.LIFE,
-    "message": message_life.LIFE,
 }
 
 

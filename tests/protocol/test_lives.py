@@ -1,4 +1,4 @@
-"""The lives of sends and messages: tables that the protocol follows, and that docs/protocol.md draws."""
+"""The lives of sends: tables that the protocol follows, and that docs/protocol.md draws."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fairway.protocol.incoming import message_life
-from fairway.protocol.incoming.message_life import MessageState
 from fairway.protocol.outgoing import request_life
 from fairway.protocol.outgoing.request_life import RequestState
 
@@ -22,7 +20,7 @@ DRAW = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pictures" / "dra
 
 def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
     page = DRAW["PAGE"].read_text(encoding="utf-8")
-    assert page.count("```mermaid\nstateDiagram-v2\n") == 2
+    assert page.count("```mermaid\nstateDiagram-v2\n") == 1
     assert DRAW["drawn"](page) == page, "run python docs/pictures/draw_lives.py"
 
 
@@ -30,13 +28,8 @@ def test_the_page_about_the_protocol_draws_the_tables_as_they_are() -> None:
     ("life", "first", "ends"),
     [
         (request_life.LIFE, RequestState.OPEN, {RequestState.FORGOTTEN}),
-        (
-            message_life.LIFE,
-            MessageState.NEW,
-            {MessageState.REFUSED, MessageState.DELIVERED, MessageState.GIVEN_UP},
-        ),
     ],
-    ids=["send", "message"],
+    ids=["send"],
 )
 def test_every_state_can_be_reached_and_only_ends_cannot_be_left(
     life: Mapping[Enum, Mapping[Enum, Enum]], first: Enum, ends: set[Enum]

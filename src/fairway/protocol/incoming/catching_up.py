@@ -59,8 +59,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from fairway.bounded import BoundedDict
 from fairway.options import Delivery, ReliableChannelOptions
-from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.effects import QueryStore
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.query_windows import MAX_WINDOW_NS, SHORTEST_FOR_FAILURES_NS, SHORTEST_NS, WindowLength

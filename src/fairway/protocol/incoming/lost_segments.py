@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fairway.protocol.bounded import BoundedDict
+from fairway.bounded import BoundedDict
 
 if TYPE_CHECKING:
     from fairway.options import ReliableChannelOptions

@@ -16,13 +16,12 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.events import Event, IrretrievableMessage, Limit, LossReason, MessageReceived, OrderKey
 from fairway.options import Delivery
-from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.incoming.arrivals import ARRIVALS, Arrival, Arrivals
 from fairway.protocol.incoming.complete_messages import COMPLETE, CompleteMessage, CompleteMessages
 from fairway.protocol.incoming.lost_segments import LostSegments
-from fairway.protocol.incoming.message_life import LIFE, MessageState, MessageStep
 from fairway.protocol.incoming.opening import ReceivedWakuMessage
 from fairway.protocol.journal import Row
 from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept, SetLost
@@ -53,10 +52,11 @@ class Undelivered:
         self._content_topic = shared.content_topic
         self._pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self._on_arrival = options.delivery is Delivery.ARRIVAL
+        quotas = self.reassembler.quotas
         self._bounds = {
-            Limit.SEGMENT_SETS_OF_SENDER: options.segmentation.max_sets_per_sender,
-            Limit.SEGMENT_BYTES_OF_SENDER: options.segmentation.max_buffered_bytes_per_sender,
-            Limit.SEGMENT_BYTES: options.segmentation.max_buffered_bytes,
+            Limit.SEGMENT_SETS_OF_SENDER: quotas.sets_per_sender,
+            Limit.SEGMENT_BYTES_OF_SENDER: quotas.bytes_per_sender,
+            Limit.SEGMENT_BYTES: quotas.all_bytes,
         }
         self._limits = shared.limits
         self._sds = sds
@@ -67,7 +67,7 @@ class Undelivered:
 
     def accept(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
         """Keep the content of a new message or refuse it; SDS must not take in a refused one."""
-        events, waited_ms = self.expire(now_ms), self._sds.waited_ms
+        events, waited_ms = self.expire(now_ms), self._sds.dependencies.clock.waited_ms
         outcome = self.reassembler.accept(
             message.sender_id,
             message.message_id,
@@ -79,7 +79,7 @@ class Undelivered:
         )
         if not isinstance(outcome, Refused):
             self._limits.relieved(self._bounds)
-            self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+            self._sds.dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
             return outcome, events
         if outcome.full is not None:
             events += self._limits.note(outcome.full, self._bounds[outcome.full], bites=True)
@@ -111,7 +111,7 @@ class Undelivered:
             timestamp_ns=transmission.timestamp_ns,
             meta=transmission.meta,
             lamport=message.lamport_timestamp or 0,
-            state=LIFE[MessageState.NEW][MessageStep.KEPT_WHOLE if whole else MessageStep.KEPT_SEGMENT],
+            is_segment=not whole,
         )
         self._arrivals.keep(message.message_id, arrival)
         if isinstance(kept, MessageComplete) and kept.segments is not None:
@@ -127,7 +127,7 @@ class Undelivered:
             is_piece_of = partial(self.reassembler.is_piece, message.content or b"")
             complete = self.complete.release(message_id, is_piece_of, met=met)
             return [] if complete is None else [self._hand_over(complete)]
-        if arrival.after(MessageStep.RELEASED) is MessageState.IN_PLACE:
+        if arrival.is_segment:
             self._arrivals.mark_in_place(message_id, met=met)
             return []
         self._arrivals.forget((message_id,))
@@ -172,17 +172,17 @@ class Undelivered:
 
     def expire(self, now_ms: int) -> list[Event]:
         """Give up sets that gained no segment for too long, by the waiting clock."""
-        self._sds.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
-        return self._lost(self.reassembler.expire(self._sds.waited_ms))
+        self._sds.dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+        return self._lost(self.reassembler.expire(self._sds.dependencies.clock.waited_ms))
 
     def next_deadline(self) -> int | None:
         """Return when `expire` may have something to do; None while no segment can come."""
         waited_ms = self.reassembler.next_deadline()
-        return None if waited_ms is None else self._sds.reaches_at(waited_ms)
+        return None if waited_ms is None else self._sds.dependencies.clock.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
         """Return the losses of messages that SDS has given up, except for lost segments of complete messages."""
-        rebuilt = {sds_id for message in self.complete for sds_id in message.lost}
+        rebuilt = {sds_id for message in self.complete.values() for sds_id in message.lost}
         return [
             IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
             for message_id, hint, sender_id in entries
@@ -192,13 +192,13 @@ class Undelivered:
     def row(self, table: str, key: str) -> Row | None:
         """Return the row of a key of one of `TABLES`, or None."""
         if table == ARRIVALS:
-            return self._arrivals.row(key)
-        return self.complete.row(key) if table == COMPLETE else self.reassembler.row(key)
+            return self._arrivals.get(key)
+        return self.complete.get(key) if table == COMPLETE else self.reassembler.row(key)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield table, key and row of everything."""
         for table, rows in zip(
-            TABLES, (self._arrivals.rows(), self.complete.rows(), self.reassembler.rows()), strict=True
+            TABLES, (self._arrivals.items(), self.complete.items(), self.reassembler.rows()), strict=True
         ):
             for key, row in rows:
                 yield table, key, row
@@ -208,7 +208,7 @@ class Undelivered:
         segments: list[tuple[str, Row]] = []
         for table, key, row in rows:
             if table == ARRIVALS:
-                self._arrivals.load(key, row)
+                self._arrivals[key] = Arrival(*row)
             elif table == COMPLETE:
                 self.complete.load(key, row)
             else:
@@ -217,7 +217,7 @@ class Undelivered:
 
     def resume(self) -> None:
         """After a restart, find the delivered messages of which segments are still parked."""
-        waiting = {sds_id for complete in self.complete for sds_id in complete.sds_ids}
+        waiting = {sds_id for complete in self.complete.values() for sds_id in complete.sds_ids}
         for segments in self.reassembler.completed():
             sds_ids = segments.sds_ids
             self.complete.note_late(sds_ids)
@@ -233,12 +233,12 @@ class Undelivered:
         """
         cited = self._sds.cited_by(message)
         segments = self._arrivals.among(cited)
-        if self.complete.has_any(cited) or not all(arrival.met for _, arrival in segments):
+        if self.complete.has_any(cited) or any(arrival.met is False for _, arrival in segments):
             return False
         records = (self._sds.record(sds_id) for sds_id, _ in segments)
         # A sender that cites an own segment cites the last one of its message.
         is_of_other = any(record is not None and record.sender_id != message.sender_id for record in records)
-        return not (is_of_other and self._sds.is_around_a_gap)
+        return not (is_of_other and self._sds.dependencies.is_around_a_gap)
 
     def _order_key(self, sds_id: str, arrival: Arrival, now_ms: int) -> OrderKey:
         # A forged timestamp must not put a message at the end for ever.
@@ -261,15 +261,14 @@ class Undelivered:
             order_key=self._order_key(first_id, came[first_id], now_ms),
             meta=newest.meta,
             recovered=outcome.recovered,
-            dependencies_met=all(arrival.met for arrival in came.values()),
+            dependencies_met=all(arrival.met is not False for arrival in came.values()),
         )
-        state = came[first_id].after(MessageStep.COMPLETED)
         self._arrivals.forget(came)
         if self._on_arrival:
             # SDS reports only later whether the latest segment misses anything.
-            complete.dependencies_met &= self._sds.is_met(latest) and self._has_what_is_cited(latest)
-            complete.dependencies_met &= not self._sds.parked.keys() & came
-        if self._on_arrival or state is MessageState.DELIVERED:
+            met = complete.dependencies_met and self._sds.is_met(latest) and self._has_what_is_cited(latest)
+            complete = complete._replace(dependencies_met=met and not self._sds.parked.keys() & came)
+        if self._on_arrival or came[first_id].met is not None:
             self.lost_segments.completed(segments)
             return [self._hand_over(complete)]
         self.complete.add(first_id, complete)
