@@ -59,7 +59,6 @@ def _known(*names: str) -> list[bytes]:
 def message_seeds() -> Iterator[bytes]:
     """Yield encodings of everything that `fairway.wire` decodes, and topics."""
     yield from _known(
-        "waku.json",
         "conformance/js_waku.json",
         "conformance/js_waku_more.json",
         "conformance/nim_sds.json",

@@ -27,7 +27,7 @@ from fairway.wire import (
 )
 from fairway.wire import filter as waku_filter
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "conformance" / "js_waku.json").read_text())
 
 
 @dataclass(frozen=True)

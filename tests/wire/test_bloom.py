@@ -1,6 +1,4 @@
-import json
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,36 +11,14 @@ from fairway.wire.bloom import (
     BloomFilter,
     BloomParameters,
     chance_of_false_hit,
-    farm_base_hashes,
-    murmur_base_hashes,
-    spread,
 )
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
 DEFAULT = BloomParameters.of(10_000, 0.001)
 message_ids = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 
 
 def ids(prefix, count):
     return [sha256(f"{prefix}-{i}".encode()).hexdigest() for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    "vector", VECTORS["murmur"], ids=lambda v: f"{v['n']} of {v['text'][:12]!r} below {v['below']}"
-)
-def test_hashes_are_those_of_nim_also_for_text_beyond_ascii(vector):
-    below = vector["below"]
-    first, second = (value % below for value in murmur_base_hashes(vector["text"]))
-    assert (first, second) == (vector["first"], vector["second"])
-    assert (first + vector["n"] * second) % below == vector["hash"]
-
-
-@pytest.mark.parametrize(
-    "vector", VECTORS["hash_n"], ids=lambda v: f"{v['n']} of {v['text'][:12]!r} below {v['below']}"
-)
-def test_hashes_are_those_of_js_waku_wherever_its_integers_reach(vector):
-    parameters = BloomParameters(capacity=1, error_rate=0.5, hash_count=vector["n"] + 1, bit_count=vector["below"])
-    assert WAKU_BLOOM.positions(vector["text"], parameters)[-1] == vector["hash"]
 
 
 @pytest.mark.parametrize("wire", [WAKU_BLOOM, NIM_BLOOM], ids=["waku", "nim"])
@@ -53,35 +29,6 @@ def test_ids_put_in_together_give_the_filter_of_those_put_in_one_by_one(wire, te
     positions = together.insert_all(texts)
     assert positions.tolist() == [position for text in texts for position in single.insert(text)]
     assert bytes(together) == bytes(single)
-
-
-@pytest.mark.parametrize("vector", VECTORS["nim_bloom_positions"], ids=lambda v: v["id"][:8])
-def test_positions_on_the_logos_wire_are_those_of_nim_sds(vector):
-    assert NIM_BLOOM.positions(vector["id"], DEFAULT) == vector["bits"]
-    assert spread(farm_base_hashes(vector["id"]), DEFAULT) == vector["bits"]
-
-
-@pytest.mark.parametrize(
-    "vector", VECTORS["bloom"], ids=lambda v: f"{v['inserted']} of {v['capacity']} at {v['error_rate']}"
-)
-def test_filters_are_those_of_js_waku_to_the_bit(vector):
-    parameters = BloomParameters.of(vector["capacity"], vector["error_rate"], vector["hash_count_asked"])
-    assert parameters.hash_count == vector["hash_count"]
-    assert parameters.bit_count == vector["bit_count"]
-    assert parameters.byte_length == vector["byte_length"]
-
-    bloom = BloomFilter(parameters)
-    inserted = ids("bloom", vector["inserted"])
-    positions = [bloom.insert(message_id) for message_id in inserted]
-
-    if inserted:
-        assert positions[0] == vector["first_positions"]
-    assert sha256(bytes(bloom)).hexdigest() == vector["sha256"]
-    if "hex" in vector:
-        assert bytes(bloom).hex() == vector["hex"]
-    assert len(bloom.set_positions()) == vector["set_bits"]
-    assert all(message_id in bloom for message_id in inserted)
-    assert [i for i, absent in enumerate(ids("absent", 200)) if absent in bloom] == vector["absent_hits"]
 
 
 def test_the_default_filter_has_10_hash_functions_and_15_bits_an_element():

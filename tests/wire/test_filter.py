@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +15,8 @@ from fairway.wire.filter import (
     encode_filter_subscribe_response,
     encode_message_push,
 )
-from fairway.wire.waku_message import WakuMessage, encode_waku_message
+from fairway.wire.waku_message import WakuMessage
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["filter"]
 UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
 
 requests = st.builds(
@@ -37,39 +33,6 @@ responses = st.builds(
     status_desc=st.none() | st.text(),
 )
 pushes = st.builds(MessagePush, message_bytes=st.binary(), pubsub_topic=st.none() | st.text())
-
-
-@pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
-def test_requests_encode_and_decode_as_in_js_waku(vector):
-    fields = vector["fields"]
-    request = FilterSubscribeRequest(
-        request_id=fields["requestId"],
-        filter_subscribe_type=FilterSubscribeType[fields["filterSubscribeType"]],
-        pubsub_topic=fields["pubsubTopic"],
-        content_topics=tuple(fields["contentTopics"]),
-    )
-    assert encode_filter_subscribe_request(request).hex() == vector["encoded_hex"]
-    assert decode_filter_subscribe_request(bytes.fromhex(vector["encoded_hex"])) == request
-
-
-@pytest.mark.parametrize("vector", VECTORS["responses"], ids=lambda vector: vector["encoded_hex"])
-def test_responses_encode_and_decode_as_in_js_waku(vector):
-    fields = vector["fields"]
-    response = FilterSubscribeResponse(
-        request_id=fields["requestId"],
-        status_code=fields["statusCode"],
-        status_desc=fields.get("statusDesc"),
-    )
-    assert encode_filter_subscribe_response(response).hex() == vector["encoded_hex"]
-    assert decode_filter_subscribe_response(bytes.fromhex(vector["encoded_hex"])) == response
-
-
-@pytest.mark.parametrize("vector", VECTORS["push"], ids=lambda vector: vector["pubsubTopic"])
-def test_pushes_encode_and_decode_as_in_js_waku(vector):
-    push = MessagePush(message_bytes=bytes.fromhex(vector["message_encoded_hex"]), pubsub_topic=vector["pubsubTopic"])
-    assert encode_message_push(push).hex() == vector["encoded_hex"]
-    assert decode_message_push(bytes.fromhex(vector["encoded_hex"])) == push
-    assert encode_waku_message(push.message()) == push.message_bytes
 
 
 @given(requests)

@@ -1,14 +1,9 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.wire.hashing import farmhash64, keccak256, murmur3_of_rows, murmur3_x86_32
-
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
+from fairway.wire.hashing import keccak256, murmur3_of_rows, murmur3_x86_32
 
 
 @pytest.mark.parametrize(
@@ -28,13 +23,6 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_t
 )
 def test_murmur3_gives_the_published_values(data, seed, expected):
     assert murmur3_x86_32(data, seed) == expected
-
-
-@pytest.mark.parametrize("vector", VECTORS["farmhash"], ids=lambda v: f"{len(v['text'])} characters")
-def test_farmhash_gives_the_published_values(vector):
-    value = farmhash64(vector["text"].encode())
-    assert value == int(vector["unsigned"])
-    assert value - (value >> 63 << 64) == int(vector["signed"])
 
 
 def test_keccak_256_is_the_original_and_not_sha3():

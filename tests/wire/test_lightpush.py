@@ -21,11 +21,9 @@ from fairway.wire.lightpush import (
     encode_push_request_v2,
     encode_push_response_v2,
 )
-from fairway.wire.waku_message import WakuMessage, decode_waku_message, encode_waku_message
+from fairway.wire.waku_message import WakuMessage
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["lightpush"]
 NWAKU = json.loads((Path(__file__).parents[1] / "vectors" / "nwaku" / "lightpush.json").read_text())
-MESSAGE_HEX = VECTORS["requests_v3"][0]["message_encoded_hex"]
 UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -49,44 +47,6 @@ requests_v2 = st.builds(
     message_bytes=st.none() | st.binary(),
 )
 responses_v2 = st.builds(PushResponseV2, request_id=st.text(), is_success=st.booleans(), info=st.none() | st.text())
-
-
-@pytest.mark.parametrize("vector", VECTORS["requests_v3"], ids=lambda vector: vector["name"])
-def test_requests_encode_and_decode_as_in_js_waku(vector):
-    request = LightPushRequest(
-        request_id=vector["requestId"],
-        pubsub_topic=vector["pubsubTopic"],
-        message_bytes=bytes.fromhex(vector["message_encoded_hex"]),
-    )
-    assert encode_lightpush_request(request).hex() == vector["encoded_hex"]
-    assert decode_lightpush_request(bytes.fromhex(vector["encoded_hex"])) == request
-    assert encode_waku_message(request.message()).hex() == vector["message_encoded_hex"]
-
-
-@pytest.mark.parametrize("vector", VECTORS["responses_v3"], ids=lambda vector: vector["encoded_hex"])
-def test_responses_encode_and_decode_as_in_js_waku(vector):
-    fields = vector["fields"]
-    response = LightPushResponse(
-        request_id=fields["requestId"],
-        status_code=fields["statusCode"],
-        status_desc=fields["statusDesc"],
-        relay_peer_count=fields["relayPeerCount"],
-    )
-    assert encode_lightpush_response(response).hex() == vector["encoded_hex"]
-    assert decode_lightpush_response(bytes.fromhex(vector["encoded_hex"])) == response
-
-
-def test_version_2_is_read_and_answered_as_in_js_waku():
-    request_vector, response_vector = VECTORS["v2"]
-    request = LightPushRequest(
-        request_id="r-1", pubsub_topic="/waku/2/rs/1/4", message_bytes=bytes.fromhex(MESSAGE_HEX)
-    )
-    assert decode_push_request_v2(bytes.fromhex(request_vector["encoded_hex"])) == request
-    assert encode_push_request_v2(request).hex() == request_vector["encoded_hex"]
-    assert request.message() == decode_waku_message(bytes.fromhex(MESSAGE_HEX))
-    response = PushResponseV2(request_id="r-1", is_success=True, info="OK")
-    assert encode_push_response_v2(response).hex() == response_vector["encoded_hex"]
-    assert decode_push_response_v2(bytes.fromhex(response_vector["encoded_hex"])) == response
 
 
 @given(requests)
@@ -129,13 +89,6 @@ def test_a_request_without_a_message_can_be_answered_but_not_published(encode, d
 def test_an_empty_pubsub_topic_is_an_absent_one_in_version_2():
     request = LightPushRequest(request_id="r", pubsub_topic="")
     assert decode_push_request_v2(encode_push_request_v2(request)).pubsub_topic is None
-
-
-def test_an_undecodable_message_does_not_spoil_its_request():
-    request = decode_lightpush_request(bytes.fromhex("0a0172aa01020a05"))
-    assert request == LightPushRequest(request_id="r", message_bytes=b"\x0a\x05")
-    with pytest.raises(DecodeError):
-        request.message()
 
 
 def test_a_version_2_envelope_without_the_wanted_part_is_a_decode_error():

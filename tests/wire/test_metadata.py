@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,18 +5,8 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError
 from fairway.wire.metadata import WakuMetadata, decode_metadata, encode_metadata
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["metadata"]
-
 uint32 = st.integers(0, 2**32 - 1)
 metadata_values = st.builds(WakuMetadata, cluster_id=uint32, shards=st.lists(uint32).map(tuple))
-
-
-@pytest.mark.parametrize("name", ["request_as_js_sends", "response_with_shards"])
-def test_metadata_encodes_and_decodes_as_in_js_waku(name):
-    vector = VECTORS[name]
-    metadata = WakuMetadata(cluster_id=vector["clusterId"], shards=tuple(vector["shards"]))
-    assert encode_metadata(metadata, also_packed=False).hex() == vector["encoded_hex"]
-    assert decode_metadata(bytes.fromhex(vector["encoded_hex"])) == metadata
 
 
 def test_shards_are_written_unpacked_in_field_2_and_packed_in_field_3_as_nodes_do():

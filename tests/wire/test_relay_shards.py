@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,19 +12,11 @@ from fairway.wire.relay_shards import (
     relay_shards_entry,
 )
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
 BIT_ORDERS = ["node", "js-waku", "specification"]
 
 clusters = st.integers(0, 65_535)
 shards = st.integers(0, 1_023)
 short_lists = st.builds(RelayShards, cluster_id=clusters, shards=st.frozensets(shards, max_size=70))
-
-
-@pytest.mark.parametrize("vector", VECTORS["relay_shard_codec"], ids=lambda vector: vector["hex"])
-def test_index_lists_encode_and_decode_as_in_js_waku(vector):
-    relay_shards = RelayShards(cluster_id=vector["clusterId"], shards=frozenset(vector["shards"]))
-    assert encode_index_list(relay_shards).hex() == vector["hex"]
-    assert decode_relay_shards(bytes.fromhex(vector["hex"])) == relay_shards
 
 
 EXAMPLE = RelayShards(cluster_id=16, shards=frozenset({13, 14, 45}))

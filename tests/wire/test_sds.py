@@ -1,7 +1,3 @@
-import json
-from hashlib import sha256
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +12,6 @@ from fairway.wire.sds import (
     SdsMessage,
 )
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sds.json").read_text())
 DEFAULT = BloomParameters.of(10_000, 0.001)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -58,82 +53,6 @@ nim_messages = st.builds(
     content=st.binary(max_size=100),
     vouches=st.booleans(),
 )
-
-
-def message_of(fields):
-    """Return the message that a known answer describes, its bloom filter from the bits that are set."""
-
-    def entries_of(key):
-        return tuple(
-            HistoryEntry(
-                entry["messageId"],
-                None if entry["retrievalHint"] is None else bytes.fromhex(entry["retrievalHint"]),
-                entry["senderId"],
-            )
-            for entry in fields[key]
-        )
-
-    bloom = None
-    if fields.get("bloomFilter_len"):
-        whole = BloomFilter(DEFAULT)
-        whole.set(fields["bloom_bits"])
-        bloom = bytes(whole)
-    lamport, content = fields["lamportTimestamp"], fields["content"]
-    return SdsMessage(
-        message_id=fields["messageId"],
-        sender_id=fields["senderId"],
-        channel_id=fields["channelId"],
-        lamport_timestamp=None if lamport is None else int(lamport),
-        causal_history=entries_of("causalHistory"),
-        bloom_filter=bloom,
-        repair_request=entries_of("repairRequest"),
-        content=None if content is None else bytes.fromhex(content),
-    )
-
-
-JS_MESSAGES = [v for v in VECTORS["messages"] if v["decoded"] is not None and "zero-length" not in v["name"]]
-
-
-@pytest.mark.parametrize("vector", JS_MESSAGES, ids=lambda v: v["name"])
-def test_messages_are_encoded_as_js_waku_encodes_them_to_the_byte(vector):
-    encoded = WAKU_SDS.encode(message_of(vector["decoded"]))
-    assert len(encoded) == vector["length"]
-    assert sha256(encoded).hexdigest() == vector["sha256"]
-    assert encoded.hex() == vector.get("hex", encoded.hex())
-
-
-@pytest.mark.parametrize("vector", JS_MESSAGES, ids=lambda v: v["name"])
-def test_messages_of_js_waku_are_decoded_to_what_it_sent(vector):
-    message = message_of(vector["decoded"])
-    assert WAKU_SDS.decode(WAKU_SDS.encode(message)) == message
-    assert message.kind.value == vector["decoded"]["kind"]
-
-
-@pytest.mark.parametrize("vector", VECTORS["decode_only"], ids=lambda v: v["name"])
-def test_odd_bytes_are_read_as_js_waku_reads_them(vector):
-    data = bytes.fromhex(vector["hex"])
-    if vector["decoded"] is None:
-        with pytest.raises(DecodeError):
-            WAKU_SDS.decode(data)
-    else:
-        assert WAKU_SDS.decode(data) == message_of(vector["decoded"])
-
-
-def test_one_message_has_the_bytes_of_the_specification_and_of_nim_sds():
-    common = {
-        "message_id": "m2",
-        "sender_id": "alice",
-        "channel_id": "ch",
-        "content": b"hi",
-        "causal_history": (HistoryEntry("m1", b"\1\2", "bob"),),
-        "repair_request": (HistoryEntry("m0", None, "bob"),),
-    }
-    spec = SdsMessage(**common, lamport_timestamp=1_700_000_001_000)
-    nim = SdsMessage(**common, lamport_timestamp=1_700_000_001, bloom_filter=b"")
-    for codec, message, key in ((WAKU_SDS, spec, "spec_js"), (NIM_SDS, nim, "nim_sds")):
-        data = bytes.fromhex(VECTORS["nim_wire"][key])
-        assert codec.encode(message) == data
-        assert codec.decode(data) == message
 
 
 @given(content_messages | ephemeral_messages)

@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +5,6 @@ from hypothesis import strategies as st
 from fairway.errors import SegmentError
 from fairway.wire.segment import BARE, LIP_243, WAKU_SEGMENTS, Segment
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "segmentation.json").read_text())
 HASH = bytes(range(32))
 FORMATS = pytest.mark.parametrize("segment_format", [WAKU_SEGMENTS, LIP_243, BARE], ids=lambda known: known.name)
 
@@ -116,15 +112,6 @@ def test_nested_groups_and_floods_of_unknown_fields_are_refused(segment_format, 
 # SEGMENTATION
 
 
-def test_the_known_waku_segments_read_and_write_the_same():
-    known = VECTORS["waku"]
-    for index, encoded in enumerate(known["segments_hex"]):
-        segment = WAKU_SEGMENTS.decode(bytes.fromhex(encoded))
-        assert (segment.index, segment.data_count, segment.is_parity) == (index, 3, False)
-        assert (segment.payload_hash.hex(), segment.payload_length) == (known["hash"], None)
-        assert WAKU_SEGMENTS.encode(segment).hex() == encoded
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -176,33 +163,7 @@ def test_a_segment_of_the_waku_format_may_have_its_fields_in_any_order_and_unkno
     assert WAKU_SEGMENTS.decode(shuffled).payload == b"payload"
 
 
-def test_more_segments_than_allowed_are_a_segment_of_the_waku_format_but_not_a_valid_one():
-    data = waku_segment(index=256, segment_count=257)
-    assert WAKU_SEGMENTS.is_segment(data)
-    with pytest.raises(SegmentError, match="257 data"):
-        WAKU_SEGMENTS.decode(data)
-    assert WAKU_SEGMENTS.decode(data, 257).data_count == 257
-    with pytest.raises(SegmentError, match="257 parity"):
-        WAKU_SEGMENTS.decode(waku_segment(parity_segments_count=257))
-
-
 # LIP-243
-
-
-@pytest.mark.parametrize("vector", VECTORS["wire"], ids=lambda vector: vector["name"])
-def test_the_known_segments_of_lip_243_read_and_write_the_same(vector):
-    encoded, fields = bytes.fromhex(vector["hex"]), vector["fields"]
-    segment = LIP_243.decode(encoded)
-    assert segment == Segment(
-        payload_hash=bytes.fromhex(fields["hash"]),
-        index=fields["index"],
-        data_count=fields["data_count"],
-        parity_count=fields["parity_count"] or 0,
-        is_parity=fields["is_parity"],
-        payload=bytes.fromhex(fields["payload"]),
-        payload_length=fields["length"],
-    )
-    assert LIP_243.encode(segment) == encoded
 
 
 @pytest.mark.parametrize(

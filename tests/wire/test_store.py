@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +17,7 @@ from fairway.wire.store import (
     encode_stored_message,
     is_refusal,
 )
-from fairway.wire.waku_message import WakuMessage, encode_waku_message, message_hash
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())["store"]
 UNKNOWN_FIELD_1000 = bytes.fromhex("c23e03616263")
 HASH = bytes(range(32))
 
@@ -52,70 +47,6 @@ responses = st.builds(
     messages=st.lists(entries).map(tuple),
     pagination_cursor=st.none() | st.binary(),
 )
-
-
-@pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda vector: vector["name"])
-def test_requests_encode_and_decode_as_in_js_waku(vector):
-    fields = vector["fields"]
-
-    def nanoseconds(name):
-        return None if fields[name] is None else fields[name] * 1_000_000
-
-    cursor = fields["paginationCursor"]
-    request = StoreQueryRequest(
-        request_id=fields["requestId"],
-        include_data=fields["includeData"],
-        pubsub_topic=fields["pubsubTopic"],
-        content_topics=tuple(fields["contentTopics"]),
-        time_start_ns=nanoseconds("timeStart_ms"),
-        time_end_ns=nanoseconds("timeEnd_ms"),
-        message_hashes=tuple(bytes.fromhex(text) for text in fields["messageHashes"]),
-        pagination_cursor=None if cursor is None else bytes.fromhex(cursor),
-        pagination_forward=fields["paginationForward"],
-        pagination_limit=fields["paginationLimit"],
-    )
-    assert encode_store_query_request(request, checked=False).hex() == vector["encoded_hex"]
-    assert decode_store_query_request(bytes.fromhex(vector["encoded_hex"])) == request
-
-
-def response_vector(name):
-    return next(bytes.fromhex(v["encoded_hex"]) for v in VECTORS["responses"] if v["name"] == name)
-
-
-def test_a_page_with_a_message_encodes_and_decodes_as_in_js_waku():
-    message = WakuMessage(
-        payload=b"hi",
-        content_topic="/app/1/topic/proto",
-        version=0,
-        timestamp_ns=1_700_000_000_000_000_000,
-        ephemeral=False,
-    )
-    key = message_hash("/waku/2/rs/1/4", message)
-    response = StoreQueryResponse(
-        request_id="r-1",
-        status_code=200,
-        status_desc="OK",
-        messages=(
-            StoredMessage(
-                message_hash=key,
-                message_bytes=encode_waku_message(message),
-                pubsub_topic="/waku/2/rs/1/4",
-            ),
-        ),
-        pagination_cursor=key,
-    )
-    assert encode_store_query_response(response) == response_vector("1 message")
-    assert decode_store_query_response(response_vector("1 message")) == response
-    assert response.is_success
-    assert response.messages[0].message() == message
-
-
-def test_an_empty_page_and_an_error_decode_as_in_js_waku():
-    empty = decode_store_query_response(response_vector("empty"))
-    assert (empty.status_code, empty.messages, empty.is_success) == (200, (), True)
-    error = decode_store_query_response(response_vector("error"))
-    assert (error.status_code, error.status_desc, error.is_success) == (429, "rate", False)
-    assert encode_store_query_response(error) == response_vector("error")
 
 
 @given(requests)

@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +16,6 @@ from fairway.wire.waku_message import (
     message_hash,
 )
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "waku.json").read_text())
-
 messages = st.builds(
     WakuMessage,
     payload=st.binary(),
@@ -31,56 +26,6 @@ messages = st.builds(
     rate_limit_proof=st.none() | st.binary(),
     ephemeral=st.none() | st.booleans(),
 )
-
-
-def vector_message(fields):
-    def optional(value, convert):
-        return None if value is None else convert(value)
-
-    return WakuMessage(
-        payload=bytes.fromhex(fields["payload"]),
-        content_topic=fields["contentTopic"],
-        version=fields["version"],
-        timestamp_ns=optional(fields["timestamp"], int),
-        meta=optional(fields["meta"], bytes.fromhex),
-        rate_limit_proof=optional(fields["rateLimitProof"], bytes.fromhex),
-        ephemeral=fields["ephemeral"],
-    )
-
-
-@pytest.mark.parametrize("vector", VECTORS["waku_message"], ids=lambda vector: vector["name"])
-def test_messages_encode_and_decode_as_js_waku_does(vector):
-    message = vector_message(vector["message"])
-    assert encode_waku_message(message).hex() == vector["encoded_hex"]
-    assert decode_waku_message(bytes.fromhex(vector["encoded_hex"])) == message
-
-
-def test_explicit_fields_of_the_js_encoder_stay_explicit():
-    encoder = VECTORS["encoder"]
-    message = WakuMessage(
-        payload=bytes.fromhex(encoder["message"]["payload"]),
-        content_topic=encoder["contentTopic"],
-        version=0,
-        timestamp_ns=encoder["message"]["timestamp_ms"] * 1_000_000,
-        ephemeral=False,
-    )
-    assert encode_waku_message(message).hex() == encoder["wire_hex"]
-    assert decode_waku_message(bytes.fromhex(encoder["wire_hex"])) == message
-    assert message_hash(encoder["pubsubTopic"], message).hex() == encoder["hash"]
-
-
-@pytest.mark.parametrize("vector", VECTORS["rfc14_hash"], ids=lambda vector: vector["name"])
-@pytest.mark.parametrize("zero_timestamp", ["include", "omit"])
-def test_hashes_are_those_of_the_rfc(vector, zero_timestamp):
-    message = vector_message(vector["message"])
-    found = message_hash(vector["pubsubTopic"], message, zero_timestamp=zero_timestamp)
-    assert found.hex() == vector["hash"]
-
-
-@pytest.mark.parametrize("vector", VECTORS["waku_message_hash"], ids=lambda vector: vector["name"])
-def test_hashes_are_those_of_js_waku_when_a_zero_timestamp_is_omitted(vector):
-    message = vector_message(vector["message"])
-    assert message_hash(vector["pubsubTopic"], message, zero_timestamp="omit").hex() == vector["hash"]
 
 
 def test_an_absent_and_a_zero_timestamp_hash_alike_and_by_default_as_eight_zero_bytes():
@@ -95,41 +40,8 @@ def test_an_absent_and_a_zero_timestamp_hash_alike_and_by_default_as_eight_zero_
 
 
 @given(messages)
-def test_version_proof_and_ephemeral_do_not_enter_the_hash(message):
-    bare = WakuMessage(
-        payload=message.payload,
-        content_topic=message.content_topic,
-        timestamp_ns=message.timestamp_ns,
-        meta=message.meta,
-    )
-    assert message_hash("/p", message) == message_hash("/p", bare)
-
-
-@given(messages)
 def test_any_message_survives_the_wire_with_the_presence_of_every_field(message):
     assert decode_waku_message(encode_waku_message(message)) == message
-
-
-@given(messages)
-def test_unknown_fields_are_skipped(message):
-    unknown_field_1000 = bytes.fromhex("c23e03616263")
-    assert decode_waku_message(unknown_field_1000 + encode_waku_message(message)) == message
-
-
-OTHER_WIRE_TYPES = {
-    "payload as a number": "0805",
-    "content topic as a number": "1007",
-    "version as bytes": "1a0100",
-    "timestamp as bytes": "520100",
-    "meta as a number": "5801",
-    "proof as a number": "a80105",
-    "ephemeral as bytes": "fa010101",
-}
-
-
-@pytest.mark.parametrize("encoded", OTHER_WIRE_TYPES.values(), ids=OTHER_WIRE_TYPES)
-def test_a_known_field_of_another_wire_type_counts_as_unknown(encoded):
-    assert decode_waku_message(bytes.fromhex(encoded)) == WakuMessage()
 
 
 def test_long_input_is_refused_before_it_is_parsed():

@@ -39,12 +39,6 @@ def test_the_nonce_comes_first_then_ciphertext_and_tag(cipher, primitive):
 
 
 @both
-def test_the_plaintext_is_not_in_what_was_encrypted(cipher):
-    plaintext = b"a sentence that nobody else should read"
-    assert plaintext not in cipher(KEY).encrypt(plaintext)
-
-
-@both
 def test_every_message_gets_a_nonce_of_its_own(cipher):
     hook = cipher(KEY)
     assert len({hook.encrypt(b"same")[:NONCE_BYTES] for _ in range(200)}) == 200
@@ -62,24 +56,6 @@ def test_a_flipped_bit_anywhere_is_noticed(cipher):
 
 
 @both
-def test_a_truncated_message_is_noticed_at_every_length(cipher):
-    hook = cipher(KEY)
-    encrypted = hook.encrypt(b"whole")
-    for size in range(len(encrypted)):
-        with pytest.raises(DecryptionError):
-            hook.decrypt(encrypted[:size])
-    with pytest.raises(DecryptionError):
-        hook.decrypt(encrypted + b"\x00")
-
-
-@both
-@given(data=st.binary(max_size=100))
-def test_foreign_bytes_do_not_open(cipher, data):
-    with pytest.raises(DecryptionError):
-        cipher(KEY).decrypt(data)
-
-
-@both
 def test_another_key_or_another_channel_does_not_open(cipher):
     encrypted = cipher(KEY, associated_data=b"team").encrypt(b"x")
     for other in (
@@ -89,11 +65,6 @@ def test_another_key_or_another_channel_does_not_open(cipher):
     ):
         with pytest.raises(DecryptionError):
             other.decrypt(encrypted)
-
-
-def test_the_two_ciphers_do_not_open_each_other_s_messages():
-    with pytest.raises(DecryptionError):
-        AesGcm(KEY).decrypt(ChaCha20Poly1305(KEY).encrypt(b"x"))
 
 
 @both
@@ -108,12 +79,6 @@ def test_a_key_of_another_length_is_refused_with_both_lengths(cipher, size):
 def test_a_key_of_another_type_is_refused(cipher, key):
     with pytest.raises(ConfigurationError, match=type(key).__name__):
         cipher(key)
-
-
-@both
-def test_associated_data_of_another_type_is_refused(cipher):
-    with pytest.raises(ConfigurationError, match="str"):
-        cipher(KEY, associated_data="team")
 
 
 @both

@@ -10,7 +10,6 @@ from fairway.protocol.encryption import (
     Decoder,
     EciesPayload,
     Encoder,
-    PayloadKeyRing,
     SymmetricPayload,
     get_public_key,
 )
@@ -92,12 +91,6 @@ def test_a_signed_message_tells_its_signer_and_a_decoder_can_insist_on_one(kind)
         strict.decode(unsigned.encode(b"x", NOW_NS))
 
 
-def test_a_key_ring_in_a_decoder_tells_the_signer_too():
-    decoder = Decoder(content_topic=TOPIC, encryption=PayloadKeyRing(SymmetricPayload(KEY)))
-    message = Encoder.symmetric(TOPIC, KEY, sign_with=SIGNER).encode(b"x", NOW_NS)
-    assert decoder.decode(message).signer_public_key == get_public_key(SIGNER)
-
-
 def test_the_other_fields_of_the_message_are_passed_through():
     encoder = Encoder.symmetric(TOPIC, KEY, ephemeral=True)
     message = encoder.encode(b"x", NOW_NS, meta=b"marker", rate_limit_proof=b"proof")
@@ -116,20 +109,6 @@ def test_a_message_of_another_version_is_not_opened():
         Decoder(content_topic=TOPIC).decode(encrypted)
     with pytest.raises(DecryptionError, match="version 0, this decoder opens version 1"):
         Decoder.symmetric(TOPIC, KEY).decode(Encoder(content_topic=TOPIC).encode(b"x", NOW_NS))
-
-
-def test_an_absent_version_is_version_0():
-    message = WakuMessage(payload=b"clear", content_topic=TOPIC)
-    assert bytes(Decoder(content_topic=TOPIC).decode(message)) == b"clear"
-    with pytest.raises(DecryptionError, match="version"):
-        Decoder.symmetric(TOPIC, KEY).decode(message)
-
-
-def test_a_cipher_that_fails_gives_the_typed_error_and_no_message():
-    with pytest.raises(DecryptionError, match="ValueError"):
-        Decoder(content_topic=TOPIC, encryption=Custom()).decode(
-            WakuMessage(content_topic=TOPIC, version=Custom.waku_version)
-        )
 
 
 @pytest.mark.parametrize("encryption", [object(), bytes(32), "secret", AesGcm], ids=lambda each: type(each).__name__)

@@ -180,25 +180,6 @@ def test_a_null_cipher_is_the_caller_s_right():
     assert decrypt(Null(), b"clear") == b"clear"
 
 
-def test_a_hook_without_the_methods_fails_closed():
-    with pytest.raises(EncryptionError, match="AttributeError"):
-        encrypt(object(), b"x")
-    with pytest.raises(DecryptionError, match="AttributeError"):
-        decrypt(object(), b"x")
-
-
-def test_an_awaitable_inside_an_awaitable_is_no_answer():
-    async def inner():
-        return b"x"
-
-    coroutine = inner()
-    try:
-        with pytest.raises(EncryptionError, match="must return bytes"):
-            outcome(encrypt(Later(Answers(coroutine)), b"x"))
-    finally:
-        coroutine.close()
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
 def test_what_is_no_failure_of_the_cipher_passes(error):
     with pytest.raises(type(error)):

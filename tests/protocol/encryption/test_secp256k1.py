@@ -6,15 +6,15 @@ import hashlib
 import pickle
 
 import pytest
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from fairway.errors import ConfigurationError, DecryptionError, EncryptionError
-from fairway.protocol.encryption import generate_private_key, get_public_key
+from fairway.errors import ConfigurationError, DecryptionError
+from fairway.protocol.encryption import get_public_key
 from fairway.protocol.encryption.secp256k1 import PrivateKey, recover_public_key, require_public_key
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -104,15 +104,6 @@ def test_both_spellings_of_the_recovery_id_and_both_values_of_s_name_the_same_si
     assert recover_public_key(digest, signature[:64] + bytes([1 - recovery_id])) != key.public_key
 
 
-def test_a_library_that_cannot_sign_repeatably_is_a_failure_to_encrypt(monkeypatch):
-    def unsupported(*_arguments, **_options):
-        raise UnsupportedAlgorithm("deterministic signing")
-
-    monkeypatch.setattr(ec, "ECDSA", unsupported)
-    with pytest.raises(EncryptionError, match=r"OpenSSL 3\.2"):
-        PrivateKey(SECRET).sign(bytes(32))
-
-
 @pytest.mark.parametrize("recovery_id", [2, 3, 4, 26, 29, 255])
 def test_other_recovery_ids_are_refused(recovery_id):
     signature = PrivateKey(SECRET).sign(bytes(32))[:64] + bytes([recovery_id])
@@ -172,10 +163,3 @@ def test_a_private_key_shows_only_its_public_half_and_survives_a_copy():
     assert SECRET.hex() not in repr(key)
     assert key.public_key.hex() in repr(key)
     assert pickle.loads(pickle.dumps(key)).sign(bytes(32)) == key.sign(bytes(32))
-
-
-def test_generated_keys_are_keys():
-    secret = generate_private_key()
-    assert len(secret) == 32
-    require_public_key(get_public_key(secret))
-    assert generate_private_key(random_bytes=lambda size: SECRET[:size]) == SECRET

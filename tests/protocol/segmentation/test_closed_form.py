@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.cauchy import field_for, next_power_of_two
-from fairway.protocol.segmentation.galois import field
+from fairway.protocol.segmentation.leopard import field_for, next_power_of_two
 
 LEOPARD_BASIS = {
     8: [1, 214, 152, 146, 86, 200, 88, 230],
@@ -14,6 +13,7 @@ LEOPARD_BASIS = {
         *[0x6C98, 0x10D8, 0x6A72, 0xB900, 0xFDB8, 0xFB34, 0xFF38, 0x991E],
     ],
 }
+FIELDS = {8: field_for(2, 2), 16: field_for(225, 29)}
 POLYNOMIAL = {8: 0x11D, 16: 0x1002D}
 
 
@@ -50,18 +50,11 @@ def inverse(polynomial, bits):
 @pytest.mark.parametrize("bits", [8, 16])
 def test_elements_are_coordinates_in_leopards_own_basis(bits):
     elements = np.array([1, 2, 3, 5, 77, 130, 255, (1 << bits) - 1])
-    products = field(bits).products(elements, elements)
+    products = FIELDS[bits].products(elements, elements)
     for row, a in enumerate(elements.tolist()):
         for column, b in enumerate(elements.tolist()):
             expected = multiply_polynomials(as_polynomial(a, bits), as_polynomial(b, bits), bits)
             assert as_polynomial(int(products[row, column]), bits) == expected
-
-
-def test_zero_times_anything_is_zero():
-    zero_and_more = np.array([0, 1, 9])
-    products = field(8).products(zero_and_more, zero_and_more)
-    assert not products[0].any()
-    assert not products[:, 0].any()
 
 
 @pytest.mark.parametrize(
