@@ -134,12 +134,12 @@ def last_of_a_burst(participants: int, trials: int, policy: BloomPolicy) -> dict
         for number in range(5):
             group.send("p0", b"%d of a burst" % number)
             group.pass_time(200)
-        last = max(group.stacks["p0"].sds.log()).message_id
+        last = max(group.stacks["p0"].sds.history).message_id
         sds = {name: stack.sds for name, stack in group.stacks.items() if name != "p0"}
-        lacking = [name for name, channel in sds.items() if not channel.has(last)]
+        lacking = [name for name, channel in sds.items() if last not in channel.history]
         group.pass_time(3 * S_MS - 200)
         missed += len(lacking)
-        within += sum(sds[name].has(last) or last in sds[name].missing for name in lacking)
+        within += sum(last in sds[name].history or last in sds[name].missing for name in lacking)
     return {"missed it": missed, "noticed within 3 S": round(within / missed, 3)}
 
 

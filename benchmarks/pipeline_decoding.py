@@ -19,7 +19,6 @@ from benchmarks.session import Benchmark, Session
 from fairway.options import Profile
 from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import encrypt_at_once
-from fairway.wire.segment import MAX_SEGMENTS
 
 _BATCH_ROWS = 1_000
 _BATCH_BYTES = 20_000_000
@@ -65,7 +64,7 @@ def _measure(session: Session, *, shape: _Shape) -> Figure:
 
     batches = _batches(shape, count=1 if session.quick else _BATCHES)
     keys = ChannelKeys.from_mapping({_TOPIC: _KEY}) if shape.encrypted else None
-    decoders = [BatchDecoder(None, None, keys, MAX_SEGMENTS, few_rows=few) for few in (1, sys.maxsize)]
+    decoders = [BatchDecoder(None, None, keys, few_rows=few) for few in (1, sys.maxsize)]
     columns, rows = ([decoder.batch(batch) for batch in batches] for decoder in decoders)
     if not pa.Table.from_batches(columns).equals(pa.Table.from_batches(rows)):
         raise SystemExit(f"{shape}: decoding in columns and row by row give different tables")

@@ -16,7 +16,7 @@ from fairway.pipeline.columnar.cursor import SPARE_BYTES, BytesColumn, Packed
 from fairway.pipeline.columnar.sds import EntryColumns, SdsColumns, read_sds
 from fairway.pipeline.columnar.segment import read_segments, surely_whole
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, HistoryEntry, SdsCodec, SdsMessage
-from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 from fuzz.decoders import BrokenPromiseError
 
 _MOST_ENTRIES: Final = 50
@@ -96,12 +96,12 @@ def _check_sds(codec: SdsCodec, data: bytes) -> None:
 
 def _check_segments(segment_format: SegmentFormat, honest: bytes, data: bytes) -> None:
     contents = _packed([honest, data, honest])
-    columns = read_segments(segment_format, contents, MAX_SEGMENTS)
+    columns = read_segments(segment_format, contents)
     rows = columns.rows.tolist()
     if not {0, 2} <= set(rows):
         raise BrokenPromiseError(f"{data!r} keeps another segment from being read in columns")
     for place, row in enumerate(rows):
-        segment = segment_format.decode((honest, data, honest)[row], MAX_SEGMENTS)
+        segment = segment_format.decode((honest, data, honest)[row])
         start = int(columns.hash_starts[place])
         found = (
             contents.data[start : start + len(segment.payload_hash)].tobytes(),

@@ -19,10 +19,10 @@ from enum import IntEnum
 from typing import Final
 
 from fairway.errors import EmptyPayloadError, MessageTooLargeError
+from fairway.protocol.journal import Row
 from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
 from fairway.protocol.segmentation.outcomes import MessageComplete
 from fairway.protocol.segmentation.reassembler import Reassembler
-from fairway.protocol.segmentation.records import Row
 from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.hashing import keccak256
@@ -142,9 +142,9 @@ class _Play:
     def _check_bounds(self) -> None:
         held = self._reassembler.statistics()
         if (
-            held.open_sets > _SENDERS * SEGMENTATION.max_sets_per_sender
+            held.open_sets > _SENDERS * self._reassembler.quotas.sets_per_sender
             or held.buffered_bytes > BECOMING_WHOLE_FACTOR * SEGMENTATION.max_buffered_bytes
-            or held.ended_sets > SEGMENTATION.max_completed_sets
+            or held.ended_sets > self._reassembler.quotas.ended_sets
         ):
             raise BrokenPromiseError(f"{self._format.name}: more is held than allowed: {held}")
 

@@ -20,13 +20,9 @@ LONG_MS: Final = 45_000
 SEGMENTATION: Final = SegmentationConfig(
     segment_size_bytes=192,  # LIP-243 needs 128 beside an aligned chunk of 64
     parity_rate=0.5,
-    max_total_segments=24,
     max_message_size_bytes=4_096,
     reassembly_timeout_ms=20_000,
-    max_sets_per_sender=3,
-    max_buffered_bytes_per_sender=2_048,
-    max_buffered_bytes=4_096,
-    max_completed_sets=4,
+    max_buffered_bytes=16_384,
 )
 """Of the reassembler and of whole channels."""
 
@@ -45,19 +41,8 @@ def small_options(profile: Profile) -> ReliableChannelOptions:
             bloom_capacity=16,
             bloom_error_rate=0.01,
             lost_timeout_ms=30_000,
-            lamport_tolerance_ms=60_000,
-            max_causal_history=8,
-            max_repair_requests=4,
             max_incoming_buffer=6,
-            max_incoming_buffer_bytes=8_192,
-            repair=RepairConfig(
-                t_min_ms=1_000,
-                t_max_ms=4_000,
-                max_requests_per_message=2,
-                max_tracked=4,
-                retained_messages=4,
-                retained_bytes=4_096,
-            ),
+            repair=RepairConfig(t_min_ms=1_000, t_max_ms=4_000),
         ),
         rate_limit=RateLimitConfig(epoch_ms=10_000, max_queued=16),
     )

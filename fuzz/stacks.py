@@ -33,6 +33,7 @@ from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES
 from fairway.protocol.segmentation.open_sets import BECOMING_WHOLE_FACTOR
 from fairway.protocol.stack import Stack
 from fairway.protocol.stack_state import JITTER
+from fairway.wire.segment import MAX_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, decode_waku_message
 from fuzz.decoders import BrokenPromiseError
 from fuzz.slow_cipher import SlowCipher, awaited
@@ -310,9 +311,8 @@ class _Play:
         if (
             held.parked > FOR_PROGRESS * limits.sds.max_incoming_buffer
             or held.reassembly.buffered_bytes > BECOMING_WHOLE_FACTOR * limits.segmentation.max_buffered_bytes
-            or held.reassembly.ended_sets > limits.segmentation.max_completed_sets
             # The last message that was accepted may have as many segments.
-            or held.queued > limits.rate_limit.max_queued + limits.segmentation.max_total_segments + _MAX_QUEUED_BESIDE
+            or held.queued > limits.rate_limit.max_queued + MAX_SEGMENTS + _MAX_QUEUED_BESIDE
         ):
             raise BrokenPromiseError(f"more is held than allowed: {held}")
 

@@ -12,7 +12,6 @@ from fairway.events import EVENT_NAMES, Event
 from fairway.options import (
     Advanced,
     Delivery,
-    IdRule,
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
@@ -26,8 +25,7 @@ from fairway.options import (
     ("make", "text"),
     [
         (lambda: SegmentationConfig(parity_rate=1.5), r"parity_rate must lie in 0\.\.1, not 1\.5"),
-        (lambda: SegmentationConfig(max_total_segments=0), r"max_total_segments must lie in 1\.\.65536, not 0"),
-        (lambda: SegmentationConfig(max_buffered_bytes_per_sender=1), "must hold at least one segment"),
+        (lambda: SegmentationConfig(max_buffered_bytes=1), "must hold at least eight segments"),
         (lambda: RepairConfig(t_min_ms=2, t_max_ms=1), "0 <= t_min_ms <= t_max_ms"),
         (lambda: SdsConfig(bloom_error_rate=1.0), "bloom_error_rate must lie between 0 and 1"),
         (lambda: SdsConfig(possible_acks_threshold=0), "possible_acks_threshold must be at least 1"),
@@ -62,7 +60,6 @@ def test_the_logos_profile_has_the_defaults_of_its_specification():
     options = ReliableChannelOptions.logos()
     assert options.profile is Profile.LOGOS
     assert (options.retry_interval_ms, options.max_retry_attempts) == (5_000, 5)
-    assert options.sds.id_rule is IdRule.KECCAK_TIMESTAMP
     assert options.segmentation.parity_rate == 0
     # An acknowledgement rides on a sync message at the latest: it must come before the retries are exhausted.
     assert options.sync_min_interval_ms < options.retry_interval_ms
@@ -99,7 +96,7 @@ def test_a_mapping_gives_options_with_nested_layers_and_choices_by_text():
             "query_on_connect": False,
             "bloom_filter_size": None,
             "segmentation": {"parity_rate": 0, "segment_size_bytes": 1_000},
-            "sds": {"id_rule": "keccak-timestamp", "repair": {"t_min_ms": 5}},
+            "sds": {"repair": {"t_min_ms": 5}},
             "rate_limit": {"enabled": True, "messages_per_epoch": 3},
         }
     )
@@ -108,7 +105,7 @@ def test_a_mapping_gives_options_with_nested_layers_and_choices_by_text():
         delivery=Delivery.ARRIVAL,
         query_on_connect=False,
         segmentation=SegmentationConfig(parity_rate=0.0, segment_size_bytes=1_000),
-        sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP, repair=RepairConfig(t_min_ms=5)),
+        sds=SdsConfig(repair=RepairConfig(t_min_ms=5)),
         rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=3),
     )
     assert isinstance(options.segmentation.parity_rate, float)
@@ -151,7 +148,6 @@ def test_a_wrong_mapping_is_refused_with_the_name_of_the_option(mapping, text):
         (ReliableChannelOptions, "profile"),
         (ReliableChannelOptions, "delivery"),
         (SdsConfig, "bloom_policy"),
-        (SdsConfig, "id_rule"),
     ],
 )
 def test_the_text_of_a_choice_is_refused_in_place_of_the_choice(kind, name):

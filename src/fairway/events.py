@@ -117,7 +117,7 @@ class Limit(Enum):
     INCOMING_BUFFER = "incoming-buffer"
     """``sds.max_incoming_buffer``: the channel refuses messages that would have to wait for others."""
     INCOMING_BUFFER_BYTES = "incoming-buffer-bytes"
-    """``sds.max_incoming_buffer_bytes``: the same, by bytes."""
+    """13 KiB for each of these messages: the same, by bytes."""
     ACTIVE_RETRIES = "active-retries"
     """``max_active_retries``: further retries wait; waiting does not count as an attempt."""
     STORE_QUERIES = "store-queries"
@@ -125,10 +125,10 @@ class Limit(Enum):
     NODE_PACE = "node-pace"
     """The node refuses messages (status 429): ``bound`` is the number a second that it accepts, as far as is known."""
     SEGMENT_SETS_OF_SENDER = "segment-sets-of-sender"
-    """``max_sets_per_sender``: the channel refuses the first segment of further messages of this sender until one of
-    its incomplete messages is complete."""
+    """A sender has 1,000 incomplete messages: the channel refuses the first segment of further ones until one is
+    complete."""
     SEGMENT_BYTES_OF_SENDER = "segment-bytes-of-sender"
-    """``max_buffered_bytes_per_sender``: the channel refuses segments of this sender, except those that complete a
+    """An eighth of ``max_buffered_bytes``: the channel refuses segments of this sender, except those that complete a
     message."""
     SEGMENT_BYTES = "segment-bytes"
     """``max_buffered_bytes``: the channel refuses segments of all senders, except those that complete a message."""

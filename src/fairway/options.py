@@ -19,10 +19,21 @@ from fairway.errors import ConfigurationError
 from fairway.type_checks import check_fields
 from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
-from fairway.wire.segment import BARE, LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
+from fairway.wire.segment import BARE, LIP_243, WAKU_SEGMENTS, SegmentFormat
 
 _LEAST_ENTRY_BYTES: Final = 66
 """Smallest history entry on the wire: an SDS message id of 64 characters, with tag and length."""
+
+
+class IdRule(Enum):
+    """How an SDS message id is computed. Receivers do not check ids."""
+
+    UNIQUE = "unique"
+    """SHA-256 over sender id, Lamport timestamp and content: unique per segment."""
+    PAYLOAD = "payload"
+    """SHA-256 of the content alone, as in js-waku: two participants that send the same content share one id."""
+    KECCAK_TIMESTAMP = "keccak-timestamp"
+    """Keccak-256 over sender id, Unix nanoseconds and content, as logos-delivery does."""
 
 
 _WIRES: Final[dict[str, dict[str, Any]]] = {
@@ -30,6 +41,7 @@ _WIRES: Final[dict[str, dict[str, Any]]] = {
         "codec": WAKU_SDS,
         "segments": WAKU_SEGMENTS,
         "repair": WAKU_REPAIR,
+        "id_rule": IdRule.UNIQUE,
         "lamport_unit_ms": 1,
         "lamport_lead": 0,
         "marker": None,
@@ -39,6 +51,7 @@ _WIRES: Final[dict[str, dict[str, Any]]] = {
         "codec": NIM_SDS,
         "segments": LIP_243,
         "repair": NIM_REPAIR,
+        "id_rule": IdRule.KECCAK_TIMESTAMP,
         "lamport_unit_ms": 1_000,
         "lamport_lead": 1_000,
         "marker": b"RELIABLE-CHANNEL-API/1",  # LIP-173
@@ -66,6 +79,8 @@ class Profile(Enum):
     """How segments are written."""
     repair: RepairHash
     """The hashes of SDS-R."""
+    id_rule: IdRule
+    """How the ids of outgoing SDS messages are computed."""
     lamport_unit_ms: int
     """Milliseconds in one unit of a Lamport timestamp."""
     lamport_lead: int
@@ -109,17 +124,6 @@ class Receive(Enum):
     """As the `MessageReceived` among the events of ``channel.events()``."""
 
 
-class IdRule(Enum):
-    """How the SDS message id of an outgoing message is computed. Receivers do not check ids."""
-
-    UNIQUE = "unique"
-    """SHA-256 over sender id, Lamport timestamp and content: unique per segment."""
-    PAYLOAD = "payload"
-    """SHA-256 of the content alone, as in js-waku: two participants that send the same content share one id."""
-    KECCAK_TIMESTAMP = "keccak-timestamp"
-    """Keccak-256 over sender id, Unix nanoseconds and content, as logos-delivery does."""
-
-
 class BloomPolicy(Enum):
     """Which outgoing messages have a bloom filter. All policies read the filters of others."""
 
@@ -149,26 +153,15 @@ class SegmentationConfig:
     For peers of logos-delivery, whose segmentation neither wraps nor unwraps (69fbffa3a)."""
     parity_rate: float = 0.125
     """Parity segments per data segment; 0 turns Reed-Solomon off."""
-    min_parity_segments: int = 0
-    """Fewest parity segments of a message of two or more data segments, unless parity_rate is 0. With 1, messages of 2
-    to 7 segments survive the loss of one without a retry, for 2 to 25 % more bytes."""
-    max_total_segments: int = MAX_SEGMENTS
-    """Most segments of a message, data and parity; all participants must agree. `Profile.WAKU` allows 256."""
     max_message_size_bytes: int = 1_048_576
     """Largest payload; `send` refuses larger ones (1 MiB in drafts of LIP-173, "Segmentation")."""
     reassembly_timeout_ms: int = 86_400_000
     """An incomplete message that gained no segment for this long is given up. Only time while the node is connected
     counts."""
-    max_sets_per_sender: int = 1_000
-    """Incomplete messages kept per sender. At the limit, segments of further messages are refused, unless they
-    wait for none that they cite: those only the limits on bytes bound."""
-    max_buffered_bytes_per_sender: int = 33_554_432
-    """Payload kept per sender in incomplete messages, plus 1 KiB a segment; new messages begin up to half of it. Up to
-    three times as much for segments that wait for none that they cite, four times for what makes a message whole."""
     max_buffered_bytes: int = 268_435_456
-    """The same for all senders together."""
-    max_completed_sets: int = 10_000
-    """Completed and given up messages whose late segments are recognised."""
+    """Payload kept in incomplete messages, plus 1 KiB a segment; of one sender an eighth. New messages begin up to half
+    of it. Up to three times as much for segments that wait for none that they cite, four times for what makes a message
+    whole."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -177,18 +170,12 @@ class SegmentationConfig:
             f"segment_size_bytes must be at least 1, not {self.segment_size_bytes}",
         )
         _require(0 <= self.parity_rate <= 1, f"parity_rate must lie in 0..1, not {self.parity_rate}")
-        _require(
-            1 <= self.max_total_segments <= 65_536,
-            f"max_total_segments must lie in 1..65536, not {self.max_total_segments}",
-        )
         _require(self.max_message_size_bytes >= 1, "max_message_size_bytes must be at least 1")
         _require(self.reassembly_timeout_ms > 0, "reassembly_timeout_ms must be positive")
-        _require(self.max_sets_per_sender >= 1, "max_sets_per_sender must be at least 1")
         _require(
-            self.max_buffered_bytes_per_sender >= self.segment_size_bytes,
-            "max_buffered_bytes_per_sender must hold at least one segment",
+            self.max_buffered_bytes >= 8 * self.segment_size_bytes,
+            "max_buffered_bytes must hold at least eight segments, since one sender may use an eighth of it",
         )
-        _require(self.min_parity_segments >= 0, "min_parity_segments must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,21 +188,10 @@ class RepairConfig:
     """Shortest time between noticing a missing message and requesting its repair."""
     t_max_ms: int = 120_000
     """Longest time until the first request; answers are spread over the same time."""
-    response_groups: int = 0
-    """Number of response groups, of which one answers a request; 0 = participants seen // 128 + 1, as in SDS."""
-    max_requests_per_message: int = 3
-    """Repair requests carried by one outgoing message."""
-    max_tracked: int = 1_000
-    """Entries in each of the two repair buffers."""
-    retained_messages: int = 1_000
-    """Encoded messages kept to answer repair requests."""
-    retained_bytes: int = 33_554_432
-    """Total size of these messages."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
-        _require(self.response_groups >= 0, "response_groups must not be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,24 +219,14 @@ class SdsConfig:
     """A received message that waited this long for dependencies is delivered without them, with ``dependencies_met``
     False; 0 = never. The dependencies are still asked for, and delivered if they come before lost_timeout_ms. Time
     counts as for that."""
-    lamport_tolerance_ms: int = 3_600_000
-    """A received Lamport timestamp sets the own one to at most now plus this; 0 = no bound."""
-    max_causal_history: int = 1_000
-    """History entries read of a received message; of more, the newest."""
-    max_repair_requests: int = 10
-    """Repair requests read of a received message; implementations of SDS-R send 3."""
     max_incoming_buffer: int = 10_000
-    """Received messages that wait for their dependencies. When full, the channel refuses further ones, which are sent
-    again; it accepts up to twice as many if a waiting message depends on them."""
-    max_incoming_buffer_bytes: int = 134_217_728
-    """Size of these messages; up to twice as much with those that waiting messages depend on."""
+    """Received messages that wait for their dependencies, of 13 KiB on average. When full, the channel refuses further
+    ones, which are sent again; it accepts up to twice as many if a waiting message depends on them."""
     max_history: int = 100_000
     """Messages in the local history: the newest, at some 400 bytes each (600 with a store in memory), and up to 1/64
     more, since the oldest are removed some at a time. Older messages count as received: one that arrives for the first
     time after so many newer ones is not delivered. The default is a day of a message a second; a channel of hundreds a
     second, whose participants may be cut off from each other for longer than minutes, needs more."""
-    id_rule: IdRule = IdRule.UNIQUE
-    """How SDS message ids of outgoing messages are computed."""
     repair: RepairConfig = field(default_factory=RepairConfig)
     """SDS-R."""
 
@@ -493,7 +459,7 @@ class ReliableChannelOptions:
             max_retry_attempts=5,
             sync_min_interval_ms=2_000,
             segmentation=SegmentationConfig(parity_rate=0.0),
-            sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP, repair=replace(RepairConfig(), t_max_ms=300_000)),
+            sds=SdsConfig(repair=RepairConfig(t_max_ms=300_000)),
         )
 
 

@@ -10,7 +10,7 @@ from tests.conformance.cases import Case, MalformedCaseError, replay_cases, same
 from tests.conformance.report import Check, Checker
 
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair_times import request_offset
+from fairway.protocol.sds.repair import request_offset
 from fairway.wire.bloom import NIM_BLOOM, BloomParameters
 from fairway.wire.hashing import farmhash64
 from fairway.wire.repair_hash import NIM_REPAIR

@@ -9,7 +9,7 @@ from tests.conformance.cases import Case, case_list, replay_tables, same
 from tests.conformance.report import Check
 
 from fairway.options import RepairConfig
-from fairway.protocol.sds.repair_times import in_response_group, request_offset, response_groups_for
+from fairway.protocol.sds.repair import in_response_group, request_offset, response_groups_for
 from fairway.wire.repair_hash import WAKU_REPAIR
 
 _GROUPS: Final = "js-waku has max(1, n div 128) response groups; fairway follows SDS-R, n div 128 + 1"
@@ -48,13 +48,12 @@ def _xor(case: Case) -> Iterator[Check]:
 def _config(case: Case) -> RepairConfig:
     given = case.child("cfg")
     t_min, t_max = (given.maybe_integer(key) for key in ("tMin", "tMax"))
-    groups = given.maybe_integer("numResponseGroups")
     # These do not enter into the times.
+    given.maybe_integer("numResponseGroups")
     given.prose("bufferSize", "enabled")
     return RepairConfig(
         t_min_ms=_JS_DEFAULTS["tMin"] if t_min is None else t_min,
         t_max_ms=_JS_DEFAULTS["tMax"] if t_max is None else t_max,
-        response_groups=1 if groups is None else groups,
     )
 
 

@@ -14,12 +14,12 @@ from tests.conformance.report import Check
 from fairway.errors import SegmentError
 from fairway.options import SegmentationConfig
 from fairway.protocol.segmentation import leopard
-from fairway.protocol.segmentation.cauchy import field_for
+from fairway.protocol.segmentation.leopard import field_for
 from fairway.protocol.segmentation.outcomes import MessageComplete
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segmenter, parity_segments
 from fairway.wire.hashing import keccak256
-from fairway.wire.segment import LIP_243, MAX_SEGMENTS, WAKU_SEGMENTS, Segment, SegmentFormat
+from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment, SegmentFormat
 
 _MOST_BYTES: Final = 1 << 28
 _SHARD_RULE: Final = re.compile(r"\(\(i\*(shard|\d+)\+j\)\*(\d+) \+ (\d+) \+ i\*i\) & 0xFF")
@@ -92,7 +92,6 @@ def check_segmentation(case: Case) -> Iterator[Check]:
         segment_size_bytes=size,
         parity_rate=rate,
         max_message_size_bytes=max(1, len(payload)),
-        max_total_segments=max(MAX_SEGMENTS, data_count + parity_count),
     )
     segments = Segmenter(config, LIP_243, single_segment_parity=True).split(payload).segments
     yield same("parity", parity_count, sum(segment.is_parity for segment in segments))

@@ -10,6 +10,8 @@ import pytest
 from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable
 from fairway.options import Advanced, Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
+from fairway.protocol.sds.dependencies import MAX_CITATIONS_READ
+from fairway.protocol.sds.repair import MAX_REQUESTS_PER_MESSAGE
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.stack import Stack
 from fairway.wire.sds import MAX_ENTRIES, MAX_NAME_LENGTH, NIM_SDS, WAKU_SDS, HistoryEntry, Kind, SdsMessage
@@ -149,7 +151,7 @@ def test_a_causal_history_of_a_million_entries_is_refused_also_where_larger_mess
 def test_of_a_causal_history_that_is_just_allowed_the_newest_entries_are_waited_for(channel):
     history = tuple(HistoryEntry(f"never sent {index}") for index in range(MAX_ENTRIES))
     assert payloads(channel.receives(channel.message(channel.wrapped(b"x"), causal_history=history))) == []
-    assert (channel.counts.parked, channel.counts.missing) == (1, channel.options.sds.max_causal_history)
+    assert (channel.counts.parked, channel.counts.missing) == (1, MAX_CITATIONS_READ)
     assert channel.still_works()
 
 
@@ -234,7 +236,7 @@ def test_the_longest_ids_of_others_leave_room_for_a_full_segment_of_ours(profile
 
     sent = channel.sends(bytes(2 * room), NOW_MS + HOUR_MS)
     assert len(sent.causal_history) >= channel.options.sds.causal_history_size
-    assert len(sent.repair_request) == channel.options.sds.repair.max_requests_per_message
+    assert len(sent.repair_request) == MAX_REQUESTS_PER_MESSAGE
 
 
 @pytest.mark.parametrize("name", ["message_id", "sender_id"])

@@ -95,12 +95,12 @@ def core_answer(run, messages):
         now_ms = max(now_ms + 1, reader.next_deadline() or end_ms)
         keep(reader.tick(now_ms))
     assert (reader.statistics().missing, reader.statistics().parked) == (0, 0)
-    answer = Answer(log=[record.message_id for record in reader.sds.log()], waiting=waiting)
+    answer = Answer(log=[record.message_id for record in reader.sds.history], waiting=waiting)
     for event in events:
         if isinstance(event, MessageReceived):
             answer.delivered[event.sender_id, event.message_id] += 1
         # A set of segments that gets no further is told in the same way, under its payload hash.
-        elif isinstance(event, IrretrievableMessage) and reader.sds.is_settled(event.message_id):
+        elif isinstance(event, IrretrievableMessage) and event.message_id in reader.sds.dependencies.settled:
             answer.missing.add(event.message_id)
     return answer
 

@@ -29,7 +29,6 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.streaming import StreamOptions, stream
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.segment import MAX_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 from grown_runs import assert_same, write
 from made_messages import message
@@ -59,7 +58,7 @@ def test_a_message_is_refused_where_its_channel_is_on_another_topic(rows, topics
             "meta": pa.array([profile.marker for _, _, profile in rows], pa.binary()),
         }
     )
-    decoder = BatchDecoder(None, None, None, MAX_SEGMENTS, channel_topics=topics, few_rows=few_rows)
+    decoder = BatchDecoder(None, None, None, channel_topics=topics, few_rows=few_rows)
     for (name, topic, _), row in zip(rows, decoder.batch(batch).to_pylist(), strict=True):
         if topics.get(name, topic) == topic:
             assert (row["status"], row["channel_id"], row["error"]) == ("ok", name, None)

@@ -29,13 +29,12 @@ from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.files import TableFiles
 from fairway.testing.archives import GeneratorPlan, rows_mapper
-from fairway.wire.segment import MAX_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)
 KEYS = BucketKeys(bytes(32))
 BUCKETS = 2
-DECODER = BatchDecoder(None, None, None, MAX_SEGMENTS)
+DECODER = BatchDecoder(None, None, None)
 
 
 def differing_rows(spark, run, other):

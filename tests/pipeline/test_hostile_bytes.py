@@ -32,7 +32,7 @@ from fairway.pipeline.stages.message_hashes import message_hashes
 from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.simulation import Plan, World
 from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.segment import MAX_SEGMENTS, WAKU_SEGMENTS, Segment
+from fairway.wire.segment import WAKU_SEGMENTS, Segment
 
 FLOOD = int(os.environ.get("FAIRWAY_POISON_ROWS", "2000"))
 SHARD = "/waku/2/rs/1/0"
@@ -219,7 +219,7 @@ def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape)
     headers = []
     for content in contents:
         try:
-            headers.append(WAKU_SEGMENTS.decode(content, MAX_SEGMENTS))
+            headers.append(WAKU_SEGMENTS.decode(content))
         except SegmentError:
             headers.append(None)
     read = [(content, header) for content, header in zip(contents, headers, strict=True) if header is not None]

@@ -22,7 +22,7 @@ import fairway
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.nodes.node import RoutedMessage
-from fairway.options import IdRule, ReliableChannelOptions, SdsConfig
+from fairway.options import ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing import SendOptions, SendSummary, send
 from fairway.pipeline.outgoing.tables import OUTGOING_TABLES
@@ -257,11 +257,9 @@ def test_payloads_and_folders_that_cannot_be_are_named(tmp_path):
 
 
 def test_options_that_cannot_be_are_refused():
-    by_payload = ReliableChannelOptions(sds=SdsConfig(id_rule=IdRule.PAYLOAD))
     for wrong, why in (
         ({"rate_limit": 0}, "rate_limit"),
         ({"epoch_ms": 0}, "epoch_ms"),
-        ({"channel": by_payload}, "ids"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             replace(OPTIONS, **wrong)

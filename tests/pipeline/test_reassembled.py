@@ -26,7 +26,6 @@ from fairway.pipeline.stages.reassembled import (
 )
 from fairway.pipeline.tables import table_named
 from fairway.protocol.sds.message_id import make_message_id
-from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
 
@@ -357,15 +356,10 @@ def test_groups_among_others_come_out_as_each_does_alone(data, profile):
         made = sending(PAYLOAD[:size], profile=Profile.WAKU if profile else Profile(wire))
         kept = data.draw(st.lists(st.sampled_from(made), unique_by=lambda row: row["message_id"]))
         rows += [row | {"sender_id": sender_id, "profile": wire} for row in kept]
-    config = replace(ARCHIVE_SEGMENTATION, max_total_segments=data.draw(st.sampled_from([1, 256])))
-    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
     groups = {}
     for row in rows:
         groups.setdefault((row["sender_id"], row["segment_hash"]), []).append(row)
-    alone = [
-        row for group in groups.values() for row in group_mapper(profile, config=config)(as_sds(group)).to_pylist()
-    ]
+    alone = [row for group in groups.values() for row in group_mapper(profile)(as_sds(group)).to_pylist()]
     table = segments_in(as_sds(data.draw(st.permutations(rows))))
-    made = [row for part in reassembled_rows(table, profile, config) for row in part.to_pylist()]
-    assert all(len(group) <= limit for group in groups.values())
+    made = [row for part in reassembled_rows(table, profile, ARCHIVE_SEGMENTATION) for row in part.to_pylist()]
     assert sorted(made, key=repr) == sorted(alone, key=repr)

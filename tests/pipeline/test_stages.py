@@ -16,7 +16,7 @@ from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
 from fairway.protocol.segmentation.segmenter import Segmenter
-from fairway.wire.segment import WAKU_SEGMENTS
+from fairway.wire.segment import MAX_SEGMENTS, WAKU_SEGMENTS
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 pytestmark = pytest.mark.spark
@@ -259,8 +259,7 @@ def test_a_missing_message_comes_with_all_that_others_tell_of_it(sds):
 
 
 def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
-    config = SegmentationConfig(max_total_segments=2)
-    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
+    limit = MAX_SEGMENTS * MAX_REMEMBERED_SENDINGS
     small = SegmentationConfig(segment_size_bytes=64, parity_rate=0.0)
     first, second = (part.content for part in Segmenter(small, WAKU_SEGMENTS).split(bytes(100)).segments)
     header = WAKU_SEGMENTS.decode(first)
@@ -279,6 +278,6 @@ def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
     ]
     table = sds(*rows)
     for profile in (None, Profile.WAKU):
-        told = stages.reassembled(table, profile, config=config).collect()
+        told = stages.reassembled(table, profile).collect()
         assert sum(row.held for row in told) == len(rows)
         assert [row.held for row in told if row.outcome == "excess"] == [3]

@@ -21,6 +21,7 @@ from fairway.pipeline.streaming import channel_core
 from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, StreamedMessage
 from fairway.pipeline.streaming.gaps import MAX_MISSING, MAX_SEEN, Gaps
 from fairway.pipeline.streaming.processor import ChannelProcessor
+from fairway.protocol.segmentation.open_sets import Quotas
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
 
@@ -65,7 +66,7 @@ def pieces(payload, *, sender="alice", first=100, config=SMALL, profile=Profile.
     parts = Segmenter(config, segment_format).split(payload).segments
     made = []
     for part in parts:
-        segment = segment_format.decode(part.content, config.max_total_segments)
+        segment = segment_format.decode(part.content)
         lamport = first + part.order
         made.append(
             StreamedMessage(
@@ -163,7 +164,7 @@ def batch_answer(arrivals):
                 "lamport": one.lamport,
                 "timestamp_ns": one.timestamp_ns,
                 "is_parity": one.is_parity,
-                "segment_index": WAKU_SEGMENTS.decode(one.content, 256).index,
+                "segment_index": WAKU_SEGMENTS.decode(one.content).index,
                 "content": one.content,
                 "causal_history": [],
             }
@@ -205,20 +206,14 @@ def test_a_micro_batch_writes_what_it_changed_and_no_more():
 
 
 def test_a_flood_of_sets_that_never_end_is_forgotten(monkeypatch):
-    config = SegmentationConfig(
-        segment_size_bytes=1_000,
-        max_sets_per_sender=20,
-        max_buffered_bytes_per_sender=100_000,
-        max_buffered_bytes=1_000_000,
-        max_completed_sets=10,
-    )
-    monkeypatch.setattr(channel_core, "STREAM_SEGMENTATION", config)
+    quotas = Quotas(sets_per_sender=20, bytes_per_sender=100_000, all_bytes=1_000_000, ended_sets=10)
+    monkeypatch.setattr(channel_core, "STREAM_QUOTAS", quotas)
     stream = Stream()
     honest = [part for part in pieces(b"honest" * 60, sender="alice") if not part.is_parity]
     stream.batch(*honest[:-1])
     for number in range(300):
         stream.batch(pieces(random.Random(number).randbytes(300), sender="mallory", first=1_000 * number)[0])
-    assert len(stream.rows) <= 3 * 20 + 3 * len(honest) + config.max_completed_sets
+    assert len(stream.rows) <= 3 * 20 + 3 * len(honest) + quotas.ended_sets
     (row,) = stream.batch(honest[-1])
     assert row["payload"] == b"honest" * 60
 

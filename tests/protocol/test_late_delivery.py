@@ -12,7 +12,7 @@ from fairway.events import (
     MessageDelivered,
     MessageSent,
 )
-from fairway.options import Advanced, IdRule, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=0)
@@ -229,14 +229,6 @@ def test_a_repeated_send_asks_for_what_it_says_and_ends_at_once_if_that_is_known
     assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob",)]
     assert not alice.published()
     alice.check_rows()
-
-
-def test_where_equal_payloads_are_one_message_a_failed_one_is_sent_again(peer):
-    alice = peer("alice", ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(id_rule=IdRule.PAYLOAD)))
-    [first] = fail(alice, b"ok")
-    assert alice.send(b"ok").request_id == first
-    alice.pass_time(0)
-    assert len(alice.published(Purpose.RETRY)) == 1
 
 
 # Bounds

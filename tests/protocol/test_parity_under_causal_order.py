@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairway.events import IrretrievableMessage, MessageReceived
-from fairway.options import Advanced, Delivery, IdRule, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
+from fairway.options import Advanced, Delivery, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.wire.sds import HistoryEntry
 from fairway.wire.waku_message import WakuMessage
@@ -19,10 +19,10 @@ FILE = bytes(range(256)) * 4
 """16 segments of 64 bytes, and two parity segments."""
 
 
-def waku(history=2, rule=IdRule.UNIQUE, **options):
+def waku(history=2, **options):
     return ReliableChannelOptions(
         segmentation=SegmentationConfig(segment_size_bytes=64),
-        sds=SdsConfig(causal_history_size=history, id_rule=rule, bloom_capacity=1_000),
+        sds=SdsConfig(causal_history_size=history, bloom_capacity=1_000),
         **options,
     )
 
@@ -31,7 +31,7 @@ def logos(history=2):
     return ReliableChannelOptions(
         profile=Profile.LOGOS,
         segmentation=SegmentationConfig(segment_size_bytes=192),
-        sds=SdsConfig(causal_history_size=history, id_rule=IdRule.KECCAK_TIMESTAMP, bloom_capacity=1_000),
+        sds=SdsConfig(causal_history_size=history, bloom_capacity=1_000),
     )
 
 
@@ -224,17 +224,6 @@ def test_senders_that_segment_by_other_rules_are_understood_as_well(peer):
     assert bob.payloads() == [b"before", FILE]
 
 
-@pytest.mark.parametrize("rule", [IdRule.UNIQUE, IdRule.PAYLOAD])
-def test_lost_segments_are_found_whatever_rule_their_sender_makes_ids_by(peer, rule):
-    alice, bob = peer("alice", waku(rule=rule)), peer("bob", waku())
-    alice.send(b"before")
-    alice.send(FILE)
-    alice.send(b"after")
-    before, *segments, after = alice.content()
-    bob.receive(before, *without(segments, 3), after)
-    assert bob.payloads() == [b"before", FILE, b"after"]
-
-
 def test_what_follows_a_file_waits_for_its_parity_if_all_of_that_was_lost(peer):
     """Nothing tells whether there was any: the next message may cite others in its place."""
     alice, bob = peer("alice", waku()), peer("bob", waku())
@@ -307,7 +296,7 @@ def test_two_sendings_of_one_payload_do_not_stand_in_for_each_other(peer):
 
 
 def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_disappear(peer):
-    victim, mallory = peer("victim", waku()), peer("mallory", waku(rule=IdRule.KECCAK_TIMESTAMP))
+    victim, mallory = peer("victim", waku()), peer("mallory", waku())
     victim.send(b"the truth")
     [truth] = victim.content()
     mallory.send(b"before")

@@ -106,9 +106,9 @@ def test_what_found_no_room_and_can_never_be_taken_in_does_not_have_to_come_agai
     bob, alice = (
         peer(
             name,
-            replace(QUIET, sds=sds, segmentation=SegmentationConfig(segment_size_bytes=500, max_total_segments=most)),
+            replace(QUIET, sds=sds, segmentation=SegmentationConfig(segment_size_bytes=size, max_buffered_bytes=most)),
         )
-        for name, most in (("bob", 100), ("alice", 2))
+        for name, size, most in (("bob", 500, 1 << 28), ("alice", 64, 8 * 64))
     )
     for payload in (b"number 0", b"number 1", bytes(3_000)):
         bob.send(payload)
@@ -117,7 +117,7 @@ def test_what_found_no_room_and_can_never_be_taken_in_does_not_have_to_come_agai
     assert alice.stack.was_turned_away(too_long.message_hash)
     alice.receive(first, too_long)
     assert alice.payloads() == [b"number 0", b"number 1"]
-    assert alice.stack.statistics().reassembly.segments_discarded == {"invalid": 1}
+    assert alice.stack.statistics().reassembly.segments_discarded == {"oversized": 1}
     assert not alice.stack.was_turned_away(too_long.message_hash)
 
 

@@ -17,7 +17,6 @@ from fairway.events import (
 )
 from fairway.options import (
     BloomPolicy,
-    IdRule,
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
@@ -28,7 +27,7 @@ from fairway.options import (
 from fairway.protocol.effects import Purpose
 from fairway.wire.waku_message import decode_waku_message, message_hash
 
-LOGOS = ReliableChannelOptions(profile=Profile.LOGOS, sds=SdsConfig(id_rule=IdRule.KECCAK_TIMESTAMP))
+LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
 
 
 def test_js_a_send_that_failed_does_not_count_as_sent(peer):

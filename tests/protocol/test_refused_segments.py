@@ -27,7 +27,7 @@ def forged_from(publication, author, number=1, *, message_id=FORGED, cited=()):
     """Return a segment as it was published, with other bytes under another id."""
     sds = author.sds(publication)
     segments = author.stack.sds.profile.segments
-    segment = segments.decode(sds.content, 256)
+    segment = segments.decode(sds.content)
     other = dataclasses.replace(segment, payload=random.Random(number).randbytes(len(segment.payload)))
     said = dataclasses.replace(
         sds,
@@ -66,7 +66,6 @@ def test_a_segment_that_was_refused_is_neither_acknowledged_nor_cited_and_is_sti
     alice, bob, carol, segments = talk
     bob.receive(*segments[:2], forged_from(segments[1], alice), *carol.content())
     assert bob.stack.sds.record(FORGED) is None
-    assert not bob.stack.sds.has(FORGED)
     assert FORGED in bob.stack.sds.missing
     bob.send(b"what bob says")
     assert FORGED not in {entry.message_id for entry in bob.sds(bob.content()[0]).causal_history}

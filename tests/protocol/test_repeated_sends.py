@@ -6,7 +6,7 @@ import pytest
 
 from fairway.errors import ConfigurationError
 from fairway.events import DeliveryError, MessageAcknowledged, MessageDelivered, MessageSending, RequestSent
-from fairway.options import IdRule, ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
+from fairway.options import ReliableChannelOptions, RepairConfig, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose
 from fairway.protocol.outgoing import request_table
 
@@ -246,20 +246,6 @@ def test_two_sends_of_one_payload_are_asked_each_by_itself(peer):
     alice.check_rows()
 
 
-def test_where_equal_payloads_are_one_message_a_new_send_replaces_one_that_was_delivered(peer):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(id_rule=IdRule.PAYLOAD))
-    alice, bob = peer("alice", options), peer("bob", options)
-    alice.send(b"ok", request_id="one")
-    bob.receive(*alice.content())
-    reply(bob, alice)
-    assert alice.send(b"ok", request_id="two", required_from=["carol"]).request_id == "two"
-    assert alice.stack.statistics().open_requests == 1
-    alice.check_rows()
-    alice = alice.restart()
-    alice.check_rows()
-    assert alice.send(b"ok", request_id="one", required_from=["dave"]).request_id == "two"
-
-
 def test_more_can_be_asked_after_a_restart_of_a_send_that_was_delivered_before(delivered):
     request_id, alice, bob, carol = delivered()
     alice = alice.restart()
@@ -273,9 +259,8 @@ def test_more_can_be_asked_after_a_restart_of_a_send_that_was_delivered_before(d
     assert [event.delivered_to for event in alice.events(MessageDelivered)] == [("bob", "carol")]
 
 
-@pytest.mark.parametrize("repair", [RepairConfig(enabled=False), RepairConfig(retained_messages=1)])
-def test_a_delivered_message_that_is_not_retained_any_more_is_sent_as_a_new_one(delivered, repair):
-    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=repair))
+def test_a_delivered_message_that_is_not_retained_any_more_is_sent_as_a_new_one(delivered):
+    options = ReliableChannelOptions(sync_min_interval_ms=0, sds=SdsConfig(repair=RepairConfig(enabled=False)))
     request_id, alice, _, _ = delivered(options=options)
     want(alice, request_id, required_from=["carol"])
     assert [publication.purpose for publication in alice.published()] == [Purpose.CONTENT]

@@ -9,11 +9,11 @@ from fairway.options import Advanced, Profile, ReliableChannelOptions, RepairCon
 FILE = bytes(range(256)) * 2
 
 
-def options(profile, retained=1_000):
+def options(profile, *, repair=True):
     return ReliableChannelOptions(
         profile=profile,
         segmentation=SegmentationConfig(segment_size_bytes=192 if profile is Profile.LOGOS else 64, parity_rate=0.0),
-        sds=SdsConfig(bloom_capacity=1_000, repair=RepairConfig(retained_messages=retained)),
+        sds=SdsConfig(bloom_capacity=1_000, repair=RepairConfig(enabled=repair)),
         advanced=Advanced(max_concurrent_publishes=1),
     )
 
@@ -70,7 +70,7 @@ def test_only_the_first_reply_says_so(four):
     logs = []
     for one in (alice, bob):
         one.receive(*segments, text, *bob.content())
-        logs.append([(record.lamport, record.message_id) for record in one.stack.sds.log()])
+        logs.append([(record.lamport, record.message_id) for record in one.stack.sds.history])
     assert logs[0] == logs[1]
     bob.check_rows()
 

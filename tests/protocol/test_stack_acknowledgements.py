@@ -262,8 +262,10 @@ def test_a_message_for_which_there_is_no_room_acknowledges_all_the_same(peer):
 
 
 def test_a_segment_that_is_not_kept_acknowledges_all_the_same(peer):
-    few = dataclasses.replace(SMALL, segmentation=SegmentationConfig(segment_size_bytes=64, max_total_segments=4))
-    alice, bob = peer("alice", few), peer("bob", SMALL)
+    options = dataclasses.replace(
+        SMALL, segmentation=SegmentationConfig(segment_size_bytes=64, max_buffered_bytes=8 * 64)
+    )
+    alice, bob = peer("alice", options), peer("bob", SMALL)
     accepted = alice.send(b"hello")
     bob.receive(*alice.content())
     bob.send(FILE)

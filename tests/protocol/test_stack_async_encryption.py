@@ -152,7 +152,7 @@ def test_what_a_message_would_have_cited_that_was_never_encrypted_the_next_life_
         Awaiter(other).all()
         bob.receive(*other.content())
         awaiter.all()
-    read = {record.message_id for record in bob.stack.sds.log()}
+    read = {record.message_id for record in bob.stack.sds.history}
     bob.send(b"poison")
     awaiter.close()
     bob = bob.restart(encryption=SlowCipher(poison=b"poison"))

@@ -28,7 +28,7 @@ from fairway.wire.waku_message import WakuMessage
 
 LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
 TINY = ReliableChannelOptions(
-    segmentation=SegmentationConfig(segment_size_bytes=64, max_sets_per_sender=4),
+    segmentation=SegmentationConfig(segment_size_bytes=64),
     sds=SdsConfig(max_incoming_buffer=20, bloom_capacity=100),
 )
 FILE = bytes(range(256)) * 2
@@ -207,12 +207,12 @@ def message_known_to(bob, author):
 
 def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes_again(peer):
     options = ReliableChannelOptions(
-        segmentation=SegmentationConfig(segment_size_bytes=6_400, parity_rate=0, max_buffered_bytes=60_000)
+        segmentation=SegmentationConfig(segment_size_bytes=6_400, parity_rate=0, max_buffered_bytes=120_000)
     )
     bob = peer("bob", options)
     known = (HistoryEntry(message_known_to(bob, peer("carol", options))),)
     payloads, wrapped = [], []
-    for number in range(5):
+    for number in range(8):
         mallory = peer(f"mallory {number}", options)
         payloads.append(bytes([number]) * 16_000)
         mallory.send(payloads[-1])
@@ -226,10 +226,10 @@ def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes
         )
         bob.receive(*wrapped[-1])
         bob.check_rows()
-    assert set(bob.events(LimitReached)) == {LimitReached(limit=Limit.SEGMENT_BYTES, bound=60_000)}
+    assert set(bob.events(LimitReached)) == {LimitReached(limit=Limit.SEGMENT_BYTES, bound=120_000)}
     assert bob.payloads() == [KNOWN]
     waiting = bob.stack.statistics().reassembly.messages_completed
-    assert 0 < waiting < 5
+    assert 0 < waiting < 8
     bob = bob.restart()
     bob.pass_time(3_610_000)
     assert bob.payloads() == payloads[:waiting]
@@ -242,11 +242,11 @@ def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes
 def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
     """It finds room once that has come, and maybe nobody else cites it."""
     options = ReliableChannelOptions(
-        segmentation=SegmentationConfig(segment_size_bytes=1_000, parity_rate=0, max_buffered_bytes=10_000)
+        segmentation=SegmentationConfig(segment_size_bytes=1_000, parity_rate=0, max_buffered_bytes=33_000)
     )
     alice, bob = peer("alice", options), peer("bob", options)
     known = (HistoryEntry(message_known_to(bob, peer("carol", options))),)
-    for number in range(11):
+    for number in range(25):
         mallory = peer(f"mallory {number}", options)
         mallory.send(bytes([number]) * 3_000)
         bob.receive(wrap(bob, dataclasses.replace(mallory.sds(mallory.content()[0]), causal_history=known)))
@@ -257,7 +257,7 @@ def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
     bob.receive(after)
     assert bob.stack.sds.missing.keys() == {alice.sds(s).message_id for s in segments[2:]}
     bob.receive(segments[3])
-    assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_BYTES, bound=10_000)]
+    assert set(bob.events(LimitReached)) == {LimitReached(limit=Limit.SEGMENT_BYTES, bound=33_000)}
     assert bob.stack.sds.missing.keys() == {alice.sds(s).message_id for s in segments[1:]}
     bob.check_rows()
     # Alice's first segment cites nothing: it has this room once another one cites it.

@@ -149,8 +149,6 @@ def test_a_message_that_cites_more_missing_ones_than_may_be_is_told_and_comes_ag
 def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothing_to_read_again(peer):
     segmentation = SegmentationConfig(
         segment_size_bytes=512,
-        max_sets_per_sender=4,
-        max_buffered_bytes_per_sender=32 * 1_536,
         max_buffered_bytes=64 * 1_536,
     )
     options = ReliableChannelOptions(sync_min_interval_ms=0, segmentation=segmentation)
@@ -161,7 +159,7 @@ def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothi
         begun = mallory.content()[0]
         bob.receive(begun)
     assert bob.stack.statistics().reassembly.open_segments == 5 * 4
-    assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_SETS_OF_SENDER, bound=4)]
+    assert bob.events(LimitReached) == [LimitReached(limit=Limit.SEGMENT_BYTES_OF_SENDER, bound=8 * 1_536)]
     assert not bob.stack.was_turned_away(begun.message_hash)
 
     for number in range(3):
@@ -173,7 +171,7 @@ def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothi
 
 def test_what_waits_and_finds_no_room_is_read_again(peer):
     options = ReliableChannelOptions(
-        sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=512, max_sets_per_sender=1)
+        sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=512, max_buffered_bytes=32 * 1_536)
     )
     alice, bob = peer("alice", options), peer("bob", options)
     for number in range(3):

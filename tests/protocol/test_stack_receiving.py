@@ -33,7 +33,7 @@ from fairway.wire.waku_message import WakuMessage
 
 LOGOS = ReliableChannelOptions(profile=Profile.LOGOS)
 TINY = ReliableChannelOptions(
-    segmentation=SegmentationConfig(segment_size_bytes=64, max_sets_per_sender=4),
+    segmentation=SegmentationConfig(segment_size_bytes=64),
     sds=SdsConfig(max_incoming_buffer=20, bloom_capacity=100),
 )
 FILE = bytes(range(256)) * 2

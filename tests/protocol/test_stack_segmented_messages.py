@@ -88,11 +88,8 @@ def told_delivered(peer, to):
 @pytest.mark.parametrize(
     "bounds",
     [
-        {"max_sets_per_sender": 3},
-        *(
-            pytest.param(bounds, marks=pytest.mark.full)
-            for bounds in ({}, {"max_buffered_bytes_per_sender": 12_000}, {"max_buffered_bytes": 40_000})
-        ),
+        {"max_buffered_bytes": 8 * 12_000},
+        pytest.param({}, marks=pytest.mark.full),
     ],
     ids=str,
 )
@@ -238,7 +235,7 @@ def forget_what_was_given_up(bob, mallory):
 
 
 def test_nobody_is_said_to_have_a_message_of_which_the_rest_was_sent_after_he_gave_it_up(peer):
-    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000, max_completed_sets=2)
+    options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
     two_at_a_time = RateLimitConfig(enabled=True, epoch_ms=600_000, messages_per_epoch=2, approached_threshold=1.0)
     alice = peer("alice", dataclasses.replace(options, rate_limit=two_at_a_time, sync_min_interval_ms=0))
     bob = peer("bob", options)
@@ -259,7 +256,7 @@ def test_nobody_is_said_to_have_a_message_of_which_the_rest_was_sent_after_he_ga
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 1, 0)], ids=str)
 def test_after_something_was_given_up_and_forgotten_messages_arrive_as_before_in_any_order(peer, profile, order):
-    options = options_of(profile, parity_rate=0.0, reassembly_timeout_ms=60_000, max_completed_sets=2)
+    options = options_of(profile, parity_rate=0.0, reassembly_timeout_ms=60_000)
     alice, mallory, bob = (peer(name, options) for name in ("alice", "mallory", "bob"))
     forget_what_was_given_up(bob, mallory)
     alice.now_ms = bob.now_ms

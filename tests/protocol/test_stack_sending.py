@@ -13,7 +13,6 @@ from fairway.errors import ConfigurationError
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
-    MessageDelivered,
     MessageReceived,
     MessageSendError,
     MessageSending,
@@ -24,7 +23,6 @@ from fairway.events import (
 from fairway.options import (
     Advanced,
     BloomPolicy,
-    IdRule,
     Profile,
     ReliableChannelOptions,
     SdsConfig,
@@ -243,7 +241,7 @@ def test_what_a_message_that_could_not_be_encrypted_would_have_cited_and_asked_f
         other.send(b"lost")
         other.send(b"read")
         alice.receive(other.content()[0] if number else other.content()[1])
-    read = {record.message_id for record in alice.stack.sds.log()}
+    read = {record.message_id for record in alice.stack.sds.history}
     alice.now_ms += 60_000
     assert alice.stack.next_deadline() < alice.now_ms, "a repair is due"
     alice.send(b"secret")
@@ -307,25 +305,6 @@ def test_answers_for_an_earlier_life_do_not_confuse_the_present_one(peer):
     assert alice.do(alice.stack.published(old.token, NodeAnswer(accepted=False), alice.now_ms)) == ()
     alice.answer()
     assert len(alice.events(MessageSent)) == 2
-
-
-def test_with_ids_made_of_the_payload_alone_a_second_send_joins_the_one_under_way(peer):
-    options = ReliableChannelOptions(sds=SdsConfig(id_rule=IdRule.PAYLOAD))
-    alice, bob, carol = (peer(name, options) for name in ("alice", "bob", "carol"))
-    first = alice.send(b"ok")
-    second = alice.send(b"ok", required_from=["carol"])
-    assert first.request_id == second.request_id
-    assert len(alice.published()) == 1
-    for other in (bob, carol):
-        other.receive(*alice.content())
-        other.pass_time(30_000)
-    alice.receive(*bob.published(Purpose.SYNC))
-    assert not alice.events(MessageDelivered)
-    alice.receive(*carol.published(Purpose.SYNC))
-    assert len(alice.events(MessageDelivered)) == 1
-    third = alice.send(b"ok")
-    assert third.request_id != first.request_id
-    alice.check_rows()
 
 
 def test_a_message_that_cannot_be_encoded_ends_its_send_with_an_event(peer):

@@ -15,7 +15,6 @@ from examples import examples
 from fairway.errors import SnapshotError
 from fairway.events import MessageReceived
 from fairway.options import (
-    IdRule,
     Profile,
     RateLimitConfig,
     ReliableChannelOptions,
@@ -39,7 +38,7 @@ WAKU = ReliableChannelOptions(
 LOGOS = ReliableChannelOptions(
     profile=Profile.LOGOS,
     segmentation=SMALL,
-    sds=SdsConfig(bloom_capacity=200, lost_timeout_ms=0, id_rule=IdRule.KECCAK_TIMESTAMP),
+    sds=SdsConfig(bloom_capacity=200, lost_timeout_ms=0),
 )
 
 
@@ -258,25 +257,12 @@ def test_a_row_that_cannot_be_read_is_a_snapshot_error(peer, table, row):
         )
 
 
-@pytest.mark.parametrize(
-    ("table", "smaller"),
-    [
-        ("retained", {"retained_messages": 1}),
-        ("retained", {"retained_bytes": 500}),
-        ("repair_requests", {"max_tracked": 1}),
-    ],
-)
-def test_what_a_program_has_no_more_room_for_after_a_restart_leaves_the_disk(peer, table, smaller):
-    """Else it would stand there for ever, and be read again at each start."""
+def test_a_restart_without_repair_removes_the_retained_messages_from_the_store(peer):
     alice, bob = peer("alice"), peer("bob")
-    for number in range(12):
-        alice.send(b"%d" % number)
-        alice.answer()
-    bob.receive(*alice.content()[:4], *alice.content()[6::3])
-    reborn = bob.restart(options=replace(bob.options, sds=SdsConfig(repair=RepairConfig(**smaller))))
-    held = {change.key for change in reborn.stack.snapshot() if change.table == table}
-    assert len(held) == 1
-    assert {key for of, key in reborn.rows if of == table} == held
+    alice.send(b"hello")
+    bob.receive(*alice.content())
+    reborn = bob.restart(options=replace(bob.options, sds=SdsConfig(repair=RepairConfig(enabled=False))))
+    assert not [key for table, key in reborn.rows if table == "retained"]
 
 
 def test_what_came_and_went_within_one_operation_is_not_written(peer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairway.protocol.bounded import BoundedDict
+from fairway.bounded import BoundedDict
 
 MAX_HASHES: Final = 100_000
 

@@ -172,7 +172,7 @@ class Stack:
             accepted_ms=now_ms,
             deadline_ms=deadline_ms,
         )
-        self._sending.sends.begin(request, segments, now_ms)
+        self._sending.sends.begin(request, segments)
         effects = self._drain_outgoing(now_ms) + self._sending.note_queued(request, now_ms)
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
@@ -251,7 +251,7 @@ class Stack:
             sweep_at = self._sweep_at()
             if sweep_at is not None and sweep_at <= now_ms:
                 self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-                effects += self._hand_over(self.sds.sweep_incoming(now_ms), now_ms)
+                effects += self._hand_over(self.sds.dependencies.sweep(now_ms), now_ms)
             for token, is_proven in self._sending.outbound.late(now_ms):
                 effects += (
                     self._sending.answered(token, _NO_ANSWER, now_ms)
@@ -272,7 +272,9 @@ class Stack:
         They are marked (`MessageReceived.dependencies_met`). What is missing is still asked for, and delivered if it
         comes before `SdsConfig.lost_timeout_ms`.
         """
-        return self._finish(self._hand_over(self.sds.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms)
+        return self._finish(
+            self._hand_over(self.sds.dependencies.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms
+        )
 
     def set_room(self, messages: int, size_bytes: int) -> None:
         """Say for how many further messages, and bytes of content, the application has room until the next call.
@@ -280,16 +282,16 @@ class Stack:
         Messages that wait for others are delivered only while there is room; the last one may exceed the bytes. Without
         a call there is no bound. A message that need not wait is delivered in any case: pass in none without room.
         """
-        self.sds.set_room(messages, size_bytes)
+        self.sds.dependencies.set_room(messages, size_bytes)
 
     @property
     def holds_back(self) -> bool:
         """Whether messages wait for nothing but room at the application: then call `deliver_held_back`."""
-        return self.sds.holds_back
+        return bool(self.sds.dependencies.held_back)
 
     def deliver_held_back(self, now_ms: int) -> tuple[Effect, ...]:
         """Deliver messages that are held back, as far as there is room (`set_room`)."""
-        effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
+        effects = self._hand_over(self.sds.dependencies.deliver_held_back(now_ms), now_ms)
         self._update_wait_clock(now_ms)
         return self._finish(effects, now_ms)
 
@@ -454,7 +456,7 @@ class Stack:
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self._undelivered.resume()
         self._plan_anew(now_ms)
-        effects = self._hand_over(self.sds.deliver_held_back(now_ms), now_ms)
+        effects = self._hand_over(self.sds.dependencies.deliver_held_back(now_ms), now_ms)
         for segment in self._sending.restore():
             effects += self._seal_and_admit(self._sending.first_time(segment, now_ms), now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
@@ -507,7 +509,7 @@ class Stack:
             effects = emit(*self._undelivered.deliver_ephemeral(message, transmission))
             if self.sds.profile.ephemeral_is_content:
                 # nim-sds logs and cites ephemeral messages. No message has to wait for one.
-                outcomes = outcomes + self.sds.settle([message.message_id], now_ms)
+                outcomes = outcomes + self.sds.dependencies.settle([message.message_id], now_ms)
         return effects + self._hand_over(outcomes, now_ms)
 
     def _receive(self, opened: OpenedMessage, judgement: Judgement, now_ms: int) -> list[SdsOutcome]:
@@ -628,7 +630,7 @@ class Stack:
         """Return when to look at what waits: regularly, and when something is to be given up."""
         if not (self.sds.missing or self.sds.parked):
             return None
-        loss_at = self.sds.next_loss_at()
+        loss_at = self.sds.dependencies.next_loss_at()
         return self._next_sweep_at if loss_at is None else min(self._next_sweep_at, loss_at)
 
     def _sync_for_repair_at(self) -> int | None:
@@ -647,9 +649,9 @@ class Stack:
 
         They cannot while the channel is offline, while a store is read, and while the application has no room.
         """
-        is_reading = self._query_on_connect.may_bring_more(now_ms) or self.sds.holds_back
+        is_reading = self._query_on_connect.may_bring_more(now_ms) or bool(self.sds.dependencies.held_back)
         possible = self._sending.outbound.connected and not is_reading
-        self.sds.can_come(possible, now_ms)
+        self.sds.dependencies.can_come(possible, now_ms)
 
     def _sync_times(self) -> tuple[int | None, ...]:
         """Return when to send a sync message; none is made while a segment is encrypted, which it would cite."""
@@ -682,7 +684,7 @@ class Stack:
         missing = self.sds.missing
         self._retrieval.plan(missing.values(), now_ms)
         events: list[Event] = []
-        for limit, bound, bites in self.sds.limits():
+        for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
         events += self._sending.blockage.take(now_ms)

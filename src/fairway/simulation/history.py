@@ -315,7 +315,7 @@ class History:
 
     def _first_transmission(self, name: str, sds: SdsMessage) -> None:
         segments, content = self._options.profile.segments, sds.content or b""
-        segment = segments.decode(content, 65_536) if segments.is_segment(content) else None
+        segment = segments.decode(content) if segments.is_segment(content) else None
         payload_hash = keccak256(content) if segment is None else segment.payload_hash
         sends = self._by_payload.get((name, payload_hash), [])
         # Equal payloads have one segment each, and are sent in the order of the sends.

@@ -8,6 +8,8 @@ from itertools import pairwise
 from fairway.channel.statistics import ChannelStatistics
 from fairway.events import DeliveryError, MessageDelivered
 from fairway.options import ReliableChannelOptions
+from fairway.protocol.sds.dependencies import PARKED_BYTES
+from fairway.protocol.sds.retained import MAX_RETAINED
 from fairway.simulation.history import History, Invariant
 
 
@@ -87,9 +89,9 @@ def exceeded(statistics: ChannelStatistics, options: ReliableChannelOptions) -> 
         "publishing": (statistics.publishing, options.advanced.max_concurrent_publishes),
         "missing": (protocol.missing, 2 * options.advanced.max_missing),
         "parked": (protocol.parked, 2 * sds.max_incoming_buffer),
-        "parked_bytes": (protocol.parked_bytes, 2 * sds.max_incoming_buffer_bytes),
+        "parked_bytes": (protocol.parked_bytes, 2 * PARKED_BYTES * sds.max_incoming_buffer),
         "history": (protocol.history, sds.max_history + sds.max_history // 64),
-        "retained": (protocol.retained, sds.repair.retained_messages),
+        "retained": (protocol.retained, MAX_RETAINED),
         "queued": (protocol.queued, options.rate_limit.max_queued),
     }
     for name, (size, bound) in bounds.items():

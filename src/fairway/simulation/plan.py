@@ -168,13 +168,8 @@ class Plan:
         if Trouble.RATE_LIMIT in self.troubles:
             limit = RateLimitConfig(enabled=True, messages_per_epoch=self._messages_per_epoch(options))
         if Trouble.SMALL_BUFFERS in self.troubles:
-            segmentation = replace(
-                segmentation,
-                max_sets_per_sender=4,
-                max_buffered_bytes_per_sender=32 * 2 * _SEGMENT_BYTES,
-                max_buffered_bytes=64 * 2 * _SEGMENT_BYTES,
-            )
-            sds = replace(sds, max_incoming_buffer=50, max_incoming_buffer_bytes=200 * _SEGMENT_BYTES)
+            segmentation = replace(segmentation, max_buffered_bytes=8 * 64 * _SEGMENT_BYTES)
+            sds = replace(sds, max_incoming_buffer=50)
             options = replace(
                 options,
                 max_unread_messages=20,

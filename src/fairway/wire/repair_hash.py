@@ -1,7 +1,7 @@
 """The hashes behind the times and groups of SDS-R (SDS, "SDS Repair (SDS-R)").
 
 All participants of a channel must compute the same ones. SDS leaves the hash open, and js-waku and nim-sds chose
-differently. `fairway.protocol.sds.repair_times` makes times of them.
+differently. `fairway.protocol.sds.repair` makes times of them.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class SegmentFormat(Protocol):
     def encode(self, segment: Segment) -> bytes:
         """Return the bytes of a segment."""
 
-    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+    def decode(self, data: bytes) -> Segment:
         """Return the segment in these bytes.
 
         Raises `SegmentError` with reason "undecodable" or "invalid", and nothing else.
@@ -161,11 +161,11 @@ class _WakuSegments:
             message.segment_count = segment.data_count
         return message.SerializeToString()
 
-    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+    def decode(self, data: bytes) -> Segment:
         """Return the segment in these bytes (SEGMENTATION, "Receiving": MUST validate each segment)."""
         message = _parse_waku(data)
         is_parity = _check_waku(message)
-        _check_total(message.segment_count, message.parity_segments_count if is_parity else 0, max_total_segments)
+        _check_total(message.segment_count, message.parity_segments_count if is_parity else 0)
         return Segment(
             payload_hash=message.entire_message_hash,
             index=message.parity_segment_index if is_parity else message.index,
@@ -213,7 +213,7 @@ class _Lip243:
         )
         return message.SerializeToString()
 
-    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+    def decode(self, data: bytes) -> Segment:
         """Return the segment in these bytes, checked against LIP-243, "Validity"."""
         message = pb.SegmentMessage()
         try:
@@ -225,7 +225,7 @@ class _Lip243:
             raise SegmentError(INVALID, f"length {message.original_payload_length} exceeds 32 bits")
         if message.data_segment_count < 1:
             raise SegmentError(INVALID, "a message has at least 1 data segment, not 0")
-        _check_total(message.data_segment_count, message.parity_segment_count, max_total_segments)
+        _check_total(message.data_segment_count, message.parity_segment_count)
         own_count = message.parity_segment_count if message.is_parity else message.data_segment_count
         if message.index >= own_count:
             raise SegmentError(INVALID, f"index {message.index} of {own_count} segments")
@@ -259,9 +259,9 @@ class _Bare(_Lip243):
         """Whether the bytes are such a segment, and not the first one of its message."""
         return super().is_later_segment(data) and self.is_segment(data)
 
-    def decode(self, data: bytes, max_total_segments: int = MAX_SEGMENTS) -> Segment:
+    def decode(self, data: bytes) -> Segment:
         """Return the segment in these bytes; bytes that may be a bare payload are "undecodable"."""
-        segment = super().decode(data, max_total_segments)
+        segment = super().decode(data)
         if self.encode(segment) != data or not _is_consistent(segment):
             raise SegmentError(UNDECODABLE, "a bare payload that parses as a LIP-243 segment")
         return segment
@@ -328,12 +328,12 @@ def _check_hash(payload_hash: bytes) -> None:
         raise SegmentError(INVALID, f"a hash of {len(payload_hash)} bytes, expected {HASH_BYTES}")
 
 
-def _check_total(data_count: int, parity_count: int, max_total_segments: int) -> None:
+def _check_total(data_count: int, parity_count: int) -> None:
     # SEGMENTATION, "Denial of Service": validate segment counts (<= 256).
-    if data_count + parity_count > max_total_segments:
+    if data_count + parity_count > MAX_SEGMENTS:
         raise SegmentError(
             INVALID,
-            f"{data_count} data and {parity_count} parity segments, at most {max_total_segments} allowed",
+            f"{data_count} data and {parity_count} parity segments, at most {MAX_SEGMENTS} allowed",
         )
 
 

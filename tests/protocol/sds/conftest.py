@@ -56,7 +56,11 @@ def next_deadline():
     """Return when a channel next has something to do."""
 
     def when(channel):
-        times = (channel.next_loss_at(), channel.repair.next_request_at(), channel.repair.next_response_at())
+        times = (
+            channel.dependencies.next_loss_at(),
+            channel.repair.next_request_at(),
+            channel.repair.next_response_at(),
+        )
         return min((at for at in times if at is not None), default=None)
 
     return when
@@ -84,7 +88,9 @@ def sweep_until():
     def sweep(channel, from_ms, until_ms):
         outcomes = []
         for now_ms in (*range(from_ms, until_ms, 60_000), until_ms):
-            outcomes = [o for o in outcomes if not isinstance(o, DependenciesMissing)] + channel.sweep_incoming(now_ms)
+            outcomes = [o for o in outcomes if not isinstance(o, DependenciesMissing)] + channel.dependencies.sweep(
+                now_ms
+            )
         return outcomes
 
     return sweep

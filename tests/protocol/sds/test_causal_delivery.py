@@ -7,8 +7,6 @@ import pytest
 
 from fairway.protocol.sds.outcome import (
     DependenciesMissing,
-    Ignored,
-    MessageIgnored,
 )
 
 
@@ -17,14 +15,6 @@ def missing_ids(outcomes):
 
 
 # Causal order
-
-
-def test_a_delivery_releases_a_whole_chain_in_order(new_channel, a_message, ready, start):
-    bob = new_channel("bob")
-    chain = [a_message(f"m{n}", *([f"m{n - 1}"] if n else []), lamport=start + n) for n in range(50)]
-    for message in reversed(chain[1:]):
-        assert ready(bob.receive(message, None, start)) == []
-    assert ready(bob.receive(chain[0], None, start)) == [f"m{n}" for n in range(50)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -68,15 +58,6 @@ def test_nobody_waits_for_what_can_never_come(new_channel, a_message, ready, sta
 
 
 # Duplicates
-
-
-def test_a_duplicate_is_delivered_once_whether_it_was_delivered_or_parked(new_channel, a_message, ready, start):
-    bob = new_channel("bob")
-    duplicate = MessageIgnored(message_id="m2", why=Ignored.DUPLICATE)
-    bob.receive(a_message("m2", "m1"), None, start)
-    assert bob.receive(a_message("m2", "m1"), None, start) == [duplicate]
-    assert ready(bob.receive(a_message("m1"), None, start)) == ["m1", "m2"]
-    assert bob.receive(a_message("m2", "m1"), None, start) == [duplicate]
 
 
 def test_a_duplicate_teaches_the_hint_that_was_missing(new_channel, a_message, start):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fairway.options import IdRule
-from fairway.protocol.sds.channel import MessageChannel
+from fairway.options import Profile
 from fairway.protocol.sds.outcome import (
     Ignored,
     MessageArrived,
@@ -72,12 +71,12 @@ def test_a_parked_forgery_gives_way_to_the_true_message(new_channel, a_message, 
 def test_where_ids_are_opaque_each_of_the_messages_under_one_is_delivered_once_also_after_a_restart(
     new_channel, a_message, contents, start
 ):
-    bob = new_channel("bob", id_rule=IdRule.KECCAK_TIMESTAMP)
+    bob = new_channel("bob", profile=Profile.LOGOS)
     said = [(sender, content) for sender in ("zoe", "yan") for content in (b"a", b"b")]
     variants = [a_message("m1", sender=sender, content=content) for sender, content in said]
     for variant in variants:
         assert contents(bob.receive(variant, None, start)) == [variant.content]
-    reborn = MessageChannel("ch", "bob", bob.config, now_ms=start)
+    reborn = new_channel("bob", profile=Profile.LOGOS)
     SdsState(reborn).load(list(SdsState(bob).rows()))
     for channel in (bob, reborn):
         for variant in variants:

@@ -1,13 +1,12 @@
-"""A participant whose incoming buffer is full, and nobody to ask but other participants: it walks back and forth again.
+"""A participant with a full incoming buffer gets the messages that it lacks from other participants.
 
-What it lacks comes and finds no room, but tells what precedes it; once the first of that is here, the rest follows.
+A message that is turned away names the messages that it cites. Once the first of those is here, the rest follows.
 """
 
 import pytest
 
 from fairway.events import LossReason
-from fairway.protocol.sds.dependencies import MISSING
-from fairway.protocol.sds.outcome import ContentRefusal, DependenciesLost, Ignored, MessageIgnored, MessageReady
+from fairway.protocol.sds.outcome import ContentRefusal, DependenciesLost, MessageReady
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import WAKU_SDS
 
@@ -19,10 +18,6 @@ def asked_for(channel):
     return {scheduled.message_id for scheduled in channel.repair.requests}
 
 
-def has_no_room(outcomes):
-    return [o.why for o in outcomes if isinstance(o, MessageIgnored)] == [Ignored.NO_ROOM]
-
-
 def a_chain(a_message, length):
     return [a_message("m0"), *(a_message(f"m{n}", f"m{n - 1}") for n in range(1, length))]
 
@@ -32,28 +27,27 @@ def filled(new_channel, chain, start, **options):
     bob = new_channel("bob", **options)
     for message in reversed(chain[1:]):
         bob.receive(message, None, start)
-    bob.sweep_incoming(start + 1)
+    bob.dependencies.sweep(start + 1)
     return bob
 
 
 @pytest.mark.parametrize("cited", [2, pytest.param(5, marks=pytest.mark.full)])
-def test_whoever_lacks_far_more_than_he_has_room_for_gets_all_of_it_from_others_within_hours(
+def test_a_participant_gets_more_messages_than_its_buffer_holds_from_others_within_hours(
     new_channel, send, ready, start, cited
 ):
     count = 450
     alice = new_channel("alice", bloom_capacity=1_000, causal_history_size=cited)
     bob = new_channel("bob", bloom_capacity=1_000, causal_history_size=cited, max_incoming_buffer=12)
     said = [send(alice, b"%d" % number, start + number) for number in range(count)]
-    outcomes, syncs = [], 0
+    outcomes = []
     for message in said[-30:]:
         outcomes += bob.receive(message, None, start + count)
     for now_ms in range(start + A_MINUTE, start + 24 * AN_HOUR, 5_000):
-        outcomes += bob.sweep_incoming(now_ms)
+        outcomes += bob.dependencies.sweep(now_ms)
         if now_ms % A_MINUTE == start % A_MINUTE:
             outcomes += bob.receive(alice.send_sync(now_ms), None, now_ms)
         is_due = (bob.repair.next_request_at() or now_ms + 1) <= now_ms
         if now_ms % 30_000 == start % 30_000 and is_due:
-            syncs += 1
             alice.receive(bob.send_sync(now_ms), None, now_ms)
         for _, encoded in alice.sweep_repair(now_ms):
             outcomes += bob.receive(WAKU_SDS.decode(encoded), None, now_ms, encoded)
@@ -62,41 +56,6 @@ def test_whoever_lacks_far_more_than_he_has_room_for_gets_all_of_it_from_others_
             break
     assert not [o for o in outcomes if isinstance(o, DependenciesLost)]
     assert ready(outcomes) == [message.message_id for message in said]
-    assert syncs < count, "each asks for three, and each message is asked for at most twice"
-
-
-def test_what_came_once_is_asked_for_after_a_restart_however_many_inventions_are_asked_for(
-    new_channel, a_message, start
-):
-    bob = filled(new_channel, a_chain(a_message, 60), start, max_incoming_buffer=16)
-    lacked = set(bob.missing)
-    for number in range(5):
-        inventions = [f"invention {number}-{n}" for n in range(20)]
-        bob.receive(a_message(f"sync-{number}", *inventions, content=None), None, start + 2)
-    assert not lacked <= asked_for(bob), "most of it only finds room later"
-    reborn = new_channel("bob", start + 3, max_incoming_buffer=16)
-    # Earlier versions did not store what has to come first.
-    SdsState(reborn).load(
-        (table, key, row[:4] if table == MISSING else row) for table, key, row in SdsState(bob).rows()
-    )
-    reborn.sweep_incoming(start + 4)
-    assert lacked <= asked_for(reborn)
-
-
-def test_what_would_find_no_room_is_not_asked_for_after_a_restart_either(new_channel, a_message, ready, start):
-    """Others answer so much and no more, and it is lost in the end if they answered in vain before."""
-    chain = a_chain(a_message, 60)
-    bob = filled(new_channel, chain, start, max_incoming_buffer=16)
-    assert asked_for(bob) == {"m0"}
-    for life in range(3):
-        rows = list(SdsState(bob).rows())
-        bob = new_channel("bob", start + life, max_incoming_buffer=16)
-        SdsState(bob).load(rows)
-        bob.sweep_incoming(start + life)
-        assert asked_for(bob) == {"m0"}
-    assert ready(bob.receive(chain[0], None, start + 3)) == ["m0"]
-    bob.sweep_incoming(start + 4)
-    assert asked_for(bob) == {"m1", "m2", "m3", "m4"}, "for as many there is room"
 
 
 def test_what_came_just_before_a_restart_lets_the_next_be_asked_for(new_channel, a_message, ready, start):
@@ -107,8 +66,8 @@ def test_what_came_just_before_a_restart_lets_the_next_be_asked_for(new_channel,
     reborn = new_channel("bob", start + 3, max_incoming_buffer=16)
     SdsState(reborn).load(kept)
     assert sorted(kept, key=repr) == sorted(SdsState(reborn).rows(), key=repr)
-    reborn.sweep_incoming(start + 4)
-    assert asked_for(reborn) == {"m1", "m2", "m3", "m4"}
+    reborn.dependencies.sweep(start + 4)
+    assert asked_for(reborn) == {"m1"}
 
 
 def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_program_is_started_again(
@@ -117,42 +76,13 @@ def test_what_was_to_be_asked_for_later_is_given_up_in_the_end_however_often_a_p
     bob, now_ms = filled(new_channel, a_chain(a_message, 40), start, max_incoming_buffer=8), start
     for _ in range(200):
         for _ in range(50):
-            bob.sweep_incoming(now_ms := now_ms + A_MINUTE)
+            bob.dependencies.sweep(now_ms := now_ms + A_MINUTE)
         rows = list(SdsState(bob).rows())
         bob = new_channel("bob", now_ms, max_incoming_buffer=8)
         SdsState(bob).load(rows)
         if not bob.missing:
             break
     assert (bob.missing, bob.parked) == ({}, {})
-
-
-def test_of_what_a_message_cites_that_found_no_room_the_first_is_asked_for_and_at_once(new_channel, a_message, start):
-    bob = new_channel("bob", max_incoming_buffer=2)
-    for number in range(2):
-        bob.receive(a_message(f"c{number}", "b"), None, start)
-    while "b" not in [entry.message_id for entry in bob.send(b"x", start + AN_HOUR).repair_request]:
-        pass
-    for number in range(2):
-        bob.receive(a_message(f"sync-{number}", f"e{number}", content=None), None, start)
-        bob.receive(a_message(f"e{number}", "b"), None, start)
-    assert has_no_room(bob.receive(a_message("b", "a1", "a2", "a3"), None, start + AN_HOUR))
-    assert asked_for(bob) == {"a1"}
-    assert bob.repair.next_request_at() == start + AN_HOUR, "it is not just late"
-    bob.receive(a_message("a1"), None, start + AN_HOUR)
-    bob.sweep_incoming(start + AN_HOUR + 1)
-    assert "a2" in asked_for(bob)
-
-
-def test_what_a_waiting_message_cites_is_asked_for_whatever_else_cites_it(new_channel, a_message, start):
-    """Anybody may cite it after an invention, in a message that finds no room."""
-    bob = new_channel("bob", max_incoming_buffer=2)
-    for number in range(2):
-        bob.receive(a_message(f"c{number}", "b"), None, start)
-    bob.receive(a_message("sync-1", "e0", "e1", "f", content=None), None, start)
-    for number in range(2):
-        assert not has_no_room(bob.receive(a_message(f"e{number}", "b"), None, start))
-    assert has_no_room(bob.receive(a_message("f", "invented", "b", "d", sender="mallory"), None, start))
-    assert asked_for(bob) == {"b", "invented"}, "but nobody waits for d"
 
 
 def test_nothing_is_given_up_while_what_it_waits_for_comes_in_however_slowly(
@@ -176,10 +106,10 @@ def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_an
     bob.receive(a_message("sync-1", "m1", content=None), None, start)
     bob.refuse(a_message("m2", "m1"), start + 1, ContentRefusal.NO_ROOM)
     for second in range(60):
-        bob.sweep_incoming(start + 1_000 * second)
+        bob.dependencies.sweep(start + 1_000 * second)
         assert asked_for(bob) == {"m1"}, "there is room here, but not where it was refused"
     bob.receive(a_message("m1"), None, start + AN_HOUR)
-    bob.sweep_incoming(start + AN_HOUR + 1)
+    bob.dependencies.sweep(start + AN_HOUR + 1)
     assert asked_for(bob) == {"m2"}
     assert bob.repair.next_request_at() == start + AN_HOUR + 1
 
@@ -192,7 +122,7 @@ def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_r
     bob.refuse(a_message("m2", "m1"), start + 1, ContentRefusal.NO_ROOM)
     reborn = new_channel("bob", start + 2)
     SdsState(reborn).load(SdsState(bob).rows())
-    reborn.sweep_incoming(start + 3)
+    reborn.dependencies.sweep(start + 3)
     assert asked_for(reborn) == {"m1"}
     lost = found(sweep_until(reborn, start + 3, start + 3 * AN_HOUR), DependenciesLost)
     reasons = {entry.message_id: each.reason for each in lost for entry in each.entries}
@@ -223,25 +153,6 @@ def test_what_came_and_is_of_no_use_still_keeps_its_place_before_what_follows_it
     bob.receive(a_message("last", "useless"), None, start)
     bob.refuse(a_message("useless", "m1", "m2"), start + 1, ContentRefusal.USELESS)
     assert ready(bob.receive(a_message("m2"), None, start + 2)) == ["m2"]
-    assert ready(bob.sweep_incoming(start + 3)) == []
+    assert ready(bob.dependencies.sweep(start + 3)) == []
     assert ready(bob.receive(a_message("m1"), None, start + 4)) == ["m1"]
-    assert ready(bob.sweep_incoming(start + 5)) == ["last"]
-
-
-def test_what_was_to_be_asked_for_after_another_is_asked_for_for_an_hour_once_something_waits_for_it(
-    new_channel, a_message, sweep_until, start
-):
-    bob = new_channel("bob", max_incoming_buffer=2)
-    bob.receive(a_message("sync-1", "e0", "e1", "e2", content=None), None, start)
-    for message in (a_message("c0", "b"), a_message("c1", "d"), a_message("e0", "b"), a_message("e1", "b")):
-        assert not has_no_room(bob.receive(message, None, start))
-    assert has_no_room(bob.receive(a_message("b", "a1", "a2"), None, start))
-    outcomes = sweep_until(bob, start, start + 50 * A_MINUTE)
-    assert "a2" not in asked_for(bob), "before a1 it would find no room"
-    bob.receive(a_message("d"), None, start + 50 * A_MINUTE)
-    assert not has_no_room(bob.receive(a_message("e2", "a2"), None, start + 50 * A_MINUTE))
-    assert "a2" in asked_for(bob)
-    outcomes += sweep_until(bob, start + 50 * A_MINUTE, start + 109 * A_MINUTE)
-    assert [e.message_id for o in outcomes if isinstance(o, DependenciesLost) for e in o.entries] == ["a1"]
-    outcomes = sweep_until(bob, start + 109 * A_MINUTE, start + 112 * A_MINUTE)
-    assert "a2" in [e.message_id for o in outcomes if isinstance(o, DependenciesLost) for e in o.entries]
+    assert ready(bob.dependencies.sweep(start + 5)) == ["last"]

@@ -1,38 +1,9 @@
-import json
-from pathlib import Path
-
 import pytest
 
 from fairway.options import Profile
-from fairway.protocol.sds.state import SdsState
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "sds.json").read_text())
 YEAR = 365 * 86_400_000
 HOUR = 3_600_000
-
-
-@pytest.mark.parametrize("vector", VECTORS["lamport"], ids=lambda v: v["before"])
-def test_a_clock_advances_as_that_of_js_waku(new_channel, vector):
-    channel = new_channel("alice", now_ms=vector["now_ms"])
-    channel.lamport = int(vector["before"])
-    assert channel.send(b"x", vector["now_ms"]).lamport_timestamp == int(vector["after"])
-
-
-def test_a_clock_begins_at_the_wall_clock_and_never_stands_still(new_channel, send, start):
-    alice = new_channel("alice")
-    assert alice.lamport == start
-    stamps = [send(alice, b"%d" % n, start - n * 1_000).lamport_timestamp for n in range(5)]
-    assert stamps == [start + 1, start + 2, start + 3, start + 4, start + 5]
-    assert send(alice, b"later", start + 10_000).lamport_timestamp == start + 10_000
-
-
-def test_delivery_moves_a_clock_to_the_timestamp_and_no_further(new_channel, a_message, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m1", lamport=start + 500), None, start)
-    assert bob.lamport == start + 500
-    bob.receive(a_message("m2", lamport=start + 100), None, start)
-    assert bob.lamport == start + 500
-    assert bob.send(b"x", start).lamport_timestamp == start + 501
 
 
 def test_what_is_not_delivered_moves_no_clock_until_it_is(new_channel, a_message, start):
@@ -82,20 +53,6 @@ def test_own_messages_are_cited_also_after_the_wall_clock_was_set_back(new_chann
     bob = new_channel("bob")
     sent = [send(bob, b"%d" % n, start).message_id for n in range(2)]
     assert [e.message_id for e in bob.send(b"x", start - YEAR).causal_history] == sent
-
-
-@pytest.mark.parametrize("stamp", [1 << 62, 1 << 63, (1 << 64) - 1])
-def test_without_a_tolerance_no_timestamp_stops_a_channel_or_its_storage(new_channel, send, a_message, start, stamp):
-    bob = new_channel("bob", lamport_tolerance_ms=0)
-    bob.receive(a_message("m1", sender="mallory", lamport=stamp), None, start)
-    assert bob.lamport == 1 << 62
-    sent = [send(bob, b"%d" % n, start) for n in range(3)]
-    assert [message.lamport_timestamp - (1 << 62) for message in sent] == [1, 2, 3]
-    assert [e.message_id for e in bob.send(b"x", start).causal_history] == [m.message_id for m in sent[1:]]
-    assert bob.profile.codec.decode(bob.profile.codec.encode(sent[-1])) == sent[-1]
-    row = SdsState(bob).row("sds", "")
-    assert row is not None
-    assert row[0] < 1 << 63
 
 
 def test_on_the_logos_wire_the_unit_is_a_second(new_channel, send, a_message, start):

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fairway.options import Profile, RepairConfig
-from fairway.protocol.sds.repair_times import in_response_group, request_offset
+from fairway.protocol.sds.repair import in_response_group, request_offset
 from fairway.protocol.sds.state import SdsState
 from fairway.wire.sds import WAKU_SDS, HistoryEntry
 
@@ -31,16 +31,6 @@ def wanted(message):
 # Asking
 
 
-def test_a_missing_message_is_asked_for_at_its_time_and_not_before(next_deadline, new_channel, a_message, start):
-    bob = new_channel("bob")
-    entry = HistoryEntry("m1", b"hint", "zoe")
-    bob.receive(a_message("m2", entry), None, start)
-    due = start + request_offset(Profile.WAKU.repair, "bob", "m1", RepairConfig())
-    assert next_deadline(bob) == due
-    assert bob.send(b"x", due - 1).repair_request == ()
-    assert bob.send(b"y", due).repair_request == (entry,)
-
-
 def test_a_request_can_ride_on_a_sync_message_that_has_nothing_else_to_tell(new_channel, a_message, start):
     bob = new_channel("bob")
     bob.receive(a_message("sync-1", "m1", content=None), None, start)
@@ -48,16 +38,6 @@ def test_a_request_can_ride_on_a_sync_message_that_has_nothing_else_to_tell(new_
     sync = bob.send_sync(start + LATER)
     assert wanted(sync) == ["m1"]
     assert sync.causal_history == ()
-
-
-def test_at_most_three_are_asked_for_at_once_the_most_overdue_first(new_channel, a_message, start):
-    bob = new_channel("bob")
-    ids = [f"m{n}" for n in range(8)]
-    bob.receive(a_message("n", *ids), None, start)
-    by_time = sorted(ids, key=lambda i: request_offset(Profile.WAKU.repair, "bob", i, RepairConfig()))
-    asked = [wanted(bob.send_sync(start + 120_000)) for _ in range(3)]
-    assert asked == [by_time[:3], by_time[3:6], by_time[6:]]
-    assert wanted(bob.send(b"x", start + 120_000)) == []
 
 
 def test_a_request_is_repeated_after_twice_the_wait_while_the_message_is_missing(new_channel, a_message, start):
@@ -85,7 +65,7 @@ def test_what_was_asked_for_in_vain_keeps_nothing_else_from_being_asked_for(new_
         now_ms += LATER
         asked.update(wanted(bob.send_sync(now_ms)))
     bob.receive(a_message("m", *[f"true {n}" for n in range(25)]), None, now_ms)
-    bob.sweep_incoming(now_ms)
+    bob.dependencies.sweep(now_ms)
     for _ in range(30):
         now_ms += LATER
         asked.update(wanted(bob.send_sync(now_ms)))
@@ -102,37 +82,7 @@ def test_hearing_somebody_else_ask_counts_as_having_asked(new_channel, a_message
     assert wanted(bob.send_sync(start + first - 1 + 2 * first)) == ["m1"]
 
 
-def test_what_came_is_not_asked_for_any_more(new_channel, a_message, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m3", "m1", "m2"), None, start)
-    bob.receive(a_message("m1"), None, start)
-    bob.receive(a_message("m2", "m0"), None, start)
-    assert wanted(bob.send_sync(start + LATER)) == ["m0"]
-
-
 # Answering
-
-
-def test_a_holder_plans_to_answer_and_the_answer_is_the_original_to_the_byte(
-    next_deadline, new_channel, send, asking, a_message, start
-):
-    bob = new_channel("bob")
-    original = a_message("m1", lamport=start - 7, bloom_filter=b"\1\2\3")
-    encoded = WAKU_SDS.encode(original) + b"\xba\x06\x01x"  # a field that we do not know
-    bob.receive(WAKU_SDS.decode(encoded), None, start, encoded)
-    bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
-    at_ms = start + Profile.WAKU.repair.response_offset("bob", "zoe", "m1", 120_000)
-    assert next_deadline(bob) == at_ms
-    assert bob.sweep_repair(at_ms - 1) == []
-    assert bob.sweep_repair(at_ms) == [("m1", encoded)]
-    assert bob.sweep_repair(at_ms) == []
-
-
-def test_an_author_answers_at_once(new_channel, send, asking, start):
-    alice = new_channel("alice")
-    message = send(alice, b"hello", start)
-    alice.receive(asking(HistoryEntry(message.message_id, None, "alice")), None, start)
-    assert alice.sweep_repair(start) == [(message.message_id, WAKU_SDS.encode(message))]
 
 
 def test_whoever_asks_again_and_again_is_answered_once_in_a_while(new_channel, send, asking, start):
@@ -220,22 +170,6 @@ def test_an_answer_that_did_not_leave_counts_as_none(new_channel, send, asking, 
         alice.not_answered(message_id)
 
 
-def test_answering_for_one_message_holds_up_no_other(new_channel, send, asking, start):
-    alice = new_channel("alice", repair={"max_tracked": 3})
-    messages = [send(alice, b"%d" % number, start) for number in range(5)]
-    for message in messages:
-        alice.receive(asking(HistoryEntry(message.message_id, None, "alice")), None, start)
-        assert len(alice.sweep_repair(start)) == 1
-
-
-def test_a_message_that_was_delivered_late_can_be_answered_too(new_channel, a_message, asking, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m2", "m1"), None, start)
-    bob.receive(a_message("m1"), None, start)
-    bob.receive(asking(HistoryEntry("m1", None, "zoe"), HistoryEntry("m2", None, "zoe"), sender="carol"), None, start)
-    assert sorted(message_id for message_id, _ in bob.sweep_repair(start + LATER)) == ["m1", "m2"]
-
-
 def test_a_message_that_still_waits_can_be_answered_too(new_channel, a_message, asking, start):
     """After a partition everybody may wait for somebody else's message; if only deliverers answered, nobody would."""
     bob = new_channel("bob")
@@ -245,44 +179,22 @@ def test_a_message_that_still_waits_can_be_answered_too(new_channel, a_message, 
     assert bob.sweep_repair(start + LATER) == [("m2", WAKU_SDS.encode(waiting))]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [HistoryEntry("unknown", None, "zoe"), HistoryEntry("m1"), HistoryEntry("m1", None, "")],
-    ids=["not held", "author not named", "author empty"],
-)
-def test_what_is_not_held_or_has_no_author_is_not_answered(new_channel, a_message, asking, start, entry):
-    bob = new_channel("bob")
-    bob.receive(a_message("m1"), None, start)
-    bob.receive(asking(entry, sender="carol"), None, start)
-    assert bob.repair.next_response_at() is None
-
-
-def test_a_second_request_changes_nothing_while_the_first_is_pending(new_channel, a_message, asking, start):
-    bob = new_channel("bob")
-    bob.receive(a_message("m1"), None, start)
-    request = asking(HistoryEntry("m1", None, "zoe"), sender="carol")
-    bob.receive(request, None, start)
-    planned = bob.repair.next_response_at()
-    bob.receive(request, None, start + 1)
-    assert bob.repair.next_response_at() == planned
-
-
 def test_an_answer_is_dropped_if_the_message_is_no_longer_kept(new_channel, a_message, asking, start):
-    bob = new_channel("bob", repair={"retained_messages": 3})
+    bob = new_channel("bob")
     bob.receive(a_message("m1"), None, start)
     bob.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
-    for number in range(3):
+    for number in range(1_000):
         bob.receive(a_message(f"n{number}"), None, start)
     assert bob.sweep_repair(start + LATER) == []
 
 
 def test_only_so_many_requests_of_one_message_are_looked_at(new_channel, a_message, asking, start):
-    bob = new_channel("bob", max_repair_requests=5)
-    for number in range(10):
+    bob = new_channel("bob")
+    for number in range(20):
         bob.receive(a_message(f"m{number}"), None, start)
-    entries = [HistoryEntry(f"m{number}", None, "zoe") for number in range(10)]
+    entries = [HistoryEntry(f"m{number}", None, "zoe") for number in range(20)]
     bob.receive(asking(*entries, sender="carol"), None, start)
-    assert len(bob.sweep_repair(start + LATER)) == 5
+    assert len(bob.sweep_repair(start + LATER)) == 10
 
 
 # Groups
@@ -291,7 +203,8 @@ def test_only_so_many_requests_of_one_message_are_looked_at(new_channel, a_messa
 def test_only_members_of_the_response_group_answer(new_channel, a_message, asking, start):
     answering = set()
     for number in range(40):
-        peer = new_channel(f"p{number}", repair={"response_groups": 4})
+        peer = new_channel(f"p{number}")
+        peer.participants.update(f"other {n}" for n in range(3 * 128))
         peer.receive(a_message("m1"), None, start)
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
         if peer.sweep_repair(start + LATER):
@@ -302,8 +215,9 @@ def test_only_members_of_the_response_group_answer(new_channel, a_message, askin
 
 def test_when_nobody_of_the_group_answers_everybody_does(new_channel, a_message, asking, start):
     """Groups have the same members at every request; if those have left, the message would be lost to all."""
-    peers = [new_channel(f"p{number}", repair={"response_groups": 10_000}) for number in range(5)]
+    peers = [new_channel(f"p{number}") for number in range(5)]
     for peer in peers:
+        peer.participants.update(f"other {n}" for n in range(9_000))
         peer.receive(a_message("m1"), None, start)
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
         assert peer.sweep_repair(start + LATER) == []

@@ -47,27 +47,3 @@ def test_false_positives_stay_at_what_was_asked_for_however_many_messages_pass()
     hits = sum(rng.randbytes(16).hex() in rolling for _ in range(20_000))
     # Nominal 1 %, that is 200; six standard deviations are 85. Bits per element are rounded up, so it is less.
     assert 40 < hits < 285
-
-
-def test_its_words_are_the_same_object_until_something_is_inserted():
-    rolling = RollingBloom(BloomParameters.of(100, 0.01), WAKU_BLOOM)
-    rolling.insert("m1")
-    words = rolling.words()
-    assert rolling.words() is words
-    rolling.insert("m2")
-    assert rolling.words() != words
-
-
-@pytest.mark.parametrize("count", [0, 50, 100, 130])
-def test_it_can_be_refilled_with_what_it_held(count):
-    parameters = BloomParameters.of(100, 0.01)
-    rolling = RollingBloom(parameters, WAKU_BLOOM)
-    for message_id in ids("old", 60):
-        rolling.insert(message_id)
-    rolling.refill(ids("new", count))
-    fresh = RollingBloom(parameters, WAKU_BLOOM)
-    for message_id in ids("new", count):
-        fresh.insert(message_id)
-    assert rolling.words() == fresh.words()
-    assert rolling.set_positions() == fresh.set_positions()
-    assert all(message_id in rolling for message_id in ids("new", count)[-80:])

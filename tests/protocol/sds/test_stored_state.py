@@ -13,7 +13,7 @@ from fairway.errors import SnapshotError
 from fairway.options import Profile, RepairConfig, SdsConfig
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing
-from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.protocol.sds.state import SdsState
 from fairway.wire.bloom import BloomFilter
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -69,15 +69,13 @@ class Rows(RuleBasedStateMachine):
     )
     def begin(self, tight, repairs, profile, gap_timeout_ms):
         self.tight, self.profile = tight, profile
-        limits = {"retained_messages": 4, "retained_bytes": 2_000, "max_tracked": 3} if tight else {}
         self.config = SdsConfig(
             bloom_capacity=20 if tight else 500,
             lost_timeout_ms=5_000,
             gap_timeout_ms=gap_timeout_ms,
             max_incoming_buffer=4 if tight else 30,
-            max_causal_history=3,
             # Without repairs a restarted channel knows less of what descends from its messages, and may say less.
-            repair=RepairConfig(enabled=repairs or not tight, t_min_ms=500, t_max_ms=3_000, **limits),
+            repair=RepairConfig(enabled=repairs or not tight, t_min_ms=500, t_max_ms=3_000),
         )
         self.channel = MessageChannel("ch", "bob", self.config, now_ms=self.now_ms, profile=profile)
         self.stored = snapshot(self.channel)
@@ -158,7 +156,7 @@ class Rows(RuleBasedStateMachine):
 
     @rule(message_ids=st.lists(names, max_size=2))
     def settle(self, message_ids):
-        self.both(lambda c: c.settle(message_ids, self.now_ms))
+        self.both(lambda c: c.dependencies.settle(message_ids, self.now_ms))
 
     @rule(message_id=names, take_back=st.booleans())
     def change_a_hint(self, message_id, take_back):
@@ -176,16 +174,16 @@ class Rows(RuleBasedStateMachine):
     @rule(passed_ms=st.integers(0, 4_000))
     def time_passes(self, passed_ms):
         self.now_ms += passed_ms
-        self.both(lambda c: c.sweep_incoming(self.now_ms))
+        self.both(lambda c: c.dependencies.sweep(self.now_ms))
         self.both(lambda c: c.sweep_repair(self.now_ms))
 
     @rule(keep=st.integers(0, 3))
     def deliver_around_gaps(self, keep):
-        self.both(lambda c: c.deliver_around_gaps(self.now_ms, keep=keep))
+        self.both(lambda c: c.dependencies.deliver_around_gaps(self.now_ms, keep=keep))
 
     @rule(possible=st.booleans())
     def go_or_come_back(self, possible):
-        self.both(lambda c: c.can_come(possible, self.now_ms))
+        self.both(lambda c: c.dependencies.can_come(possible, self.now_ms))
 
     @rule()
     def restart(self):
@@ -197,7 +195,8 @@ class Rows(RuleBasedStateMachine):
             # What tells retries from answers is not stored: whoever misses an acknowledgement sends a copy again. Nor
             # is what was answered a moment ago.
             twin.pending_citations = deepcopy(self.channel.pending_citations)
-            twin.vouching.remember_news_of(self.channel.vouching)
+            for name in ("_has_news", "_attached_ms", "_filters_due"):
+                setattr(twin.vouching, name, getattr(self.channel.vouching, name))
             twin.dependencies.clock = deepcopy(self.channel.dependencies.clock)
             twin.repair.answers_awaited = deepcopy(self.channel.repair.answers_awaited)
             twin.repair.rests_until = deepcopy(self.channel.repair.rests_until)
@@ -224,8 +223,6 @@ class Rows(RuleBasedStateMachine):
     def everything_is_bounded_and_consistent(self):
         incoming = self.channel.dependencies.incoming
         assert len(incoming) <= 2 * self.config.max_incoming_buffer
-        assert len(self.channel.repair.requests) <= self.config.repair.max_tracked
-        assert len(self.channel.retained) <= self.config.repair.retained_messages
         assert len(self.channel.bloom) <= self.config.bloom_capacity
         assert incoming.parked_bytes == sum(parked.size_bytes for parked in incoming.parked.values())
         history, settled = self.channel.history, self.channel.dependencies.settled
@@ -284,14 +281,6 @@ def test_rows_that_this_version_does_not_write_are_refused(new_channel, start, r
         return
     with pytest.raises(SnapshotError):
         SdsState(new_channel("bob")).load([other, row])
-
-
-def test_there_are_no_other_tables(new_channel):
-    state = SdsState(new_channel("bob"))
-    assert {table for table, _, _ in state.rows()} <= set(TABLES)
-    assert all(state.row(table, "nothing") is None for table in TABLES if table != "sds")
-    with pytest.raises(SnapshotError, match="weather"):
-        state.row("weather", "")
 
 
 @pytest.mark.parametrize("repairs", [True, False])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fairway.options import SegmentationConfig
+from fairway.protocol.segmentation.open_sets import Quotas
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
@@ -37,11 +38,12 @@ def send(payload, *, segment_format=WAKU_SEGMENTS, sender_id="alice", base=1_000
 class Receiver:
     """A reassembler with a clock, that keeps what it delivered."""
 
-    def __init__(self, segment_format=WAKU_SEGMENTS, on_change=None, **options):
+    def __init__(self, segment_format=WAKU_SEGMENTS, on_change=None, quotas=None, **options):
         self.config = SegmentationConfig(**{"segment_size_bytes": 320, "parity_rate": 0.25, **options})
         self.segment_format = segment_format
         callbacks = {} if on_change is None else {"on_change": on_change}
-        self.reassembler = Reassembler(self.config, segment_format, **callbacks)
+        quotas = Quotas(**{"bytes_per_sender": 1 << 25, "all_bytes": 1 << 28, **(quotas or {})})
+        self.reassembler = Reassembler(self.config, segment_format, quotas=quotas, **callbacks)
         self.now_ms = 0
         self.delivered = []
 

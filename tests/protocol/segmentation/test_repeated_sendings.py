@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
-from fairway.wire.segment import LIP_243
 from segment_answers import answered
 
 PAYLOAD = random.Random(1).randbytes(2_500)
@@ -21,20 +19,6 @@ def test_a_payload_sent_twice_is_delivered_twice(receiver, send, segment_format)
     bob.receive(*send(PAYLOAD, segment_format=segment_format, base=2_000))
     assert bob.delivered == [("alice", PAYLOAD)] * 2
     assert bob.statistics.open_sets == 0
-
-
-def test_small_messages_of_lip_243_that_say_the_same_are_each_delivered(receiver, send):
-    bob = receiver(LIP_243)
-    for base in range(40):
-        bob.receive(*send(b"ok", segment_format=LIP_243, base=base))
-    assert len(bob.delivered) == 40
-    assert bob.statistics.ended_sets == MAX_REMEMBERED_SENDINGS
-
-
-def test_sendings_have_generations(receiver, send):
-    bob = receiver()
-    outcomes = [bob.receive(*send(PAYLOAD, base=base)[:DATA]) for base in (1_000, 2_000)]
-    assert [outcome.segments.key.generation for outcome in outcomes] == [0, 1]
 
 
 def test_two_sendings_that_alternate_are_told_apart(receiver, send):
@@ -125,23 +109,6 @@ def test_the_missing_segment_of_a_first_sending_completes_it_after_a_second_was_
     assert len(bob.delivered) == 2
 
 
-def test_a_segment_sent_again_under_its_own_id_is_a_duplicate_whichever_generation_holds_it(receiver, send):
-    bob = receiver()
-    first, second = send(PAYLOAD, base=1_000), send(PAYLOAD, base=1_000 + TOTAL)
-    bob.receive(*first[:4], *second[:4])
-    assert answered(bob.receive(first[2])) == "duplicate"
-    assert answered(bob.receive(second[2])) == "duplicate"
-    assert bob.statistics.open_segments == 8
-
-
-def test_order_keys_that_are_no_run_do_not_keep_a_message_from_being_complete(receiver, send, relabel):
-    bob = receiver()
-    messages = [relabel(message, order_key=order * 90_000) for order, message in enumerate(send(PAYLOAD))]
-    assert answered(bob.receive(*messages)) == "late"
-    assert len(bob.delivered) == 1
-    assert bob.statistics.open_sets == 0
-
-
 def test_a_sender_whose_segments_are_stamped_at_intervals_may_repeat_a_payload(receiver, send, relabel):
     bob = receiver()
     for start in (0, 10**6):
@@ -154,7 +121,7 @@ def test_a_sender_whose_segments_are_stamped_at_intervals_may_repeat_a_payload(r
 
 
 def test_a_sending_that_was_forgotten_leaves_a_ghost_but_no_second_delivery(receiver, send):
-    bob = receiver(max_completed_sets=0)
+    bob = receiver(quotas={"ended_sets": 0})
     messages = send(PAYLOAD)
     bob.receive(*messages)
     assert len(bob.delivered) == 1

@@ -22,7 +22,7 @@ from fairway.pipeline.columnar.cursor import (
     varints,
 )
 from fairway.wire.proto import segment_pb2
-from fairway.wire.segment import HASH_BYTES, WAKU_SEGMENTS, SegmentFormat
+from fairway.wire.segment import HASH_BYTES, MAX_SEGMENTS, WAKU_SEGMENTS, SegmentFormat
 
 _WAKU_TAGS: Final = tags_of(segment_pb2.SegmentMessageProto)
 _LIP_243_TAGS: Final = tags_of(segment_pb2.SegmentMessage)
@@ -69,7 +69,7 @@ class SegmentColumns:
         )
 
 
-def read_segments(segment_format: SegmentFormat, contents: Packed, max_total_segments: int) -> SegmentColumns:
+def read_segments(segment_format: SegmentFormat, contents: Packed) -> SegmentColumns:
     """Read the canonical segments among some contents."""
     # The hash is required and comes first, so most of what is no segment shows it in its first byte.
     begun = contents.starts < contents.ends
@@ -77,7 +77,7 @@ def read_segments(segment_format: SegmentFormat, contents: Packed, max_total_seg
     rows = rows_of(begun)
     read = _read_waku if segment_format is WAKU_SEGMENTS else _read_lip_243
     canonical, columns = read(rows, contents.only(rows))
-    canonical &= columns.data_count + columns.parity_count <= max_total_segments
+    canonical &= columns.data_count + columns.parity_count <= MAX_SEGMENTS
     canonical &= columns.index < np.where(columns.is_parity, columns.parity_count, columns.data_count)
     return columns.only(canonical)
 

@@ -19,14 +19,13 @@ import pyarrow.dataset as ds
 from fairway.errors import ConfigurationError
 from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.run.reading import RunTables
-from fairway.protocol.sds.channel import MessageChannel
+from fairway.protocol.sds.channel import LAMPORT_TOLERANCE_MS, MessageChannel
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.state import TABLES, SdsState
 from fairway.storage.sqlite_store import SqliteStore
 
 _OF_A_RECORD: Final = ("message_id", "sender_id", "lamport", "message_hash")
 _OF_A_CITING_MESSAGE: Final = ("channel_id", "sender_id", "causal_history", "segment_index", "is_parity")
-_LARGEST_CLOCK: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +138,7 @@ def states_of_run(
 ) -> dict[str, ChannelState]:
     """Return the states of channels at the end of an archive, from the tables of a run; unknown channels are left out.
 
-    The clock follows that of the archive as far as a live channel would (`SdsConfig.lamport_tolerance_ms`).
+    The clock follows that of the archive as far as a live channel would (`LAMPORT_TOLERANCE_MS`).
     """
     wanted = ds.field("channel_id").isin(list(channels))
     newest: dict[str, list[HistoryRecord]] = {}
@@ -161,8 +160,7 @@ def states_of_run(
                 for entry in row["causal_history"] or ()
                 if author_of.get(entry["message_id"], row["sender_id"]) == row["sender_id"]
             )
-    unit_ms, tolerance_ms = options.profile.lamport_unit_ms, options.sds.lamport_tolerance_ms
-    latest = (now_ms + tolerance_ms) // unit_ms if tolerance_ms else _LARGEST_CLOCK
+    latest = (now_ms + LAMPORT_TOLERANCE_MS) // options.profile.lamport_unit_ms
     return {
         channel_id: ChannelState(
             lamport=min(latest, max(record.lamport for record in records)),

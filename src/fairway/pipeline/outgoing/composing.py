@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, EncryptionError, FairwayError, MessageTooLargeError
-from fairway.options import IdRule, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState, open_channel, shortened
 from fairway.protocol.encryption import Encryption, encrypt_at_once, waku_version_of
@@ -94,7 +94,6 @@ class Composer:
 
         Raises `ConfigurationError` for names or options with which nothing can be sent.
         """
-        check_options(options)
         self._options = options
         self._keys = keys
         self._shard = shard
@@ -209,14 +208,6 @@ class Composer:
                 encrypter=Encrypter(self._keys, self._sds.channel_id, content_topic),
             )
         return place
-
-
-def check_options(options: ReliableChannelOptions) -> None:
-    """Raise `ConfigurationError` for options that a batch does not support."""
-    if options.sds.id_rule is IdRule.PAYLOAD:
-        raise ConfigurationError(
-            "a batch needs ids that tell equal payloads apart: leave sds.id_rule at the profile's own, not PAYLOAD"
-        )
 
 
 def _cited_by_first(

@@ -10,7 +10,6 @@ from typing import Any, Final
 from fairway.errors import ConfigurationError
 from fairway.nodes.discovery.network import network_of
 from fairway.options import BloomPolicy, Profile, RateLimitConfig, ReliableChannelOptions
-from fairway.pipeline.outgoing.composing import check_options
 from fairway.pipeline.outgoing.scheduled import check_limit
 from fairway.wire.topics import pubsub_topic
 
@@ -43,7 +42,6 @@ class SendOptions:
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
-        check_options(self.channel)
         if self.shard is not None:
             pubsub_topic(self.channel.cluster_id, self.shard)
         check_limit(self.rate_limit, self.epoch_ms)

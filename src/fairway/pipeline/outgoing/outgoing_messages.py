@@ -21,7 +21,7 @@ from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
-from fairway.pipeline.outgoing.composing import Composed, Composer, Payload, check_options
+from fairway.pipeline.outgoing.composing import Composed, Composer, Payload
 from fairway.pipeline.outgoing.tables import OUTGOING_MESSAGES, PAYLOADS, REFUSED
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema, types_of
 
@@ -61,7 +61,6 @@ def composed(
     or columns.
     """
     options = options or ReliableChannelOptions()
-    check_options(options)
     if lacking := [name for name in _NEEDED if name not in payloads.columns]:
         raise ConfigurationError(f"the table of payloads has no column {', '.join(lacking)}; it needs {_NEEDED}")
     full = payloads.select(

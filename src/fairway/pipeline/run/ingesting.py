@@ -57,7 +57,6 @@ from fairway.pipeline.stages.deduplicated import as_one_copy, each_once, with_ch
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
 from fairway.pipeline.stages.sds_messages import DECODED_INPUT, copies_of, first_copies, further_copies
 from fairway.pipeline.tables.files import TableFiles
-from fairway.wire.segment import MAX_SEGMENTS
 
 WRITTEN: Final = ("waku_messages", "sds_messages", "contents", "repeats", "quarantine")
 """The tables that the job writes."""
@@ -199,7 +198,7 @@ class Ingesting:
 
     def decoder(self) -> BatchDecoder:
         """Return what decodes the messages."""
-        return BatchDecoder(self.profile, None, self.channel_keys, MAX_SEGMENTS, channel_topics=self.channel_topics)
+        return BatchDecoder(self.profile, None, self.channel_keys, channel_topics=self.channel_topics)
 
     def _cut_decoded(self, number: int, tables: Iterator[Numbered], *, several: Hashes | None = None) -> Batches:
         """Write messages, each once, and those that are none of SDS; hand on the others.

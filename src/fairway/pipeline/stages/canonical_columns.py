@@ -16,7 +16,8 @@ from fairway.options import Profile
 from fairway.pipeline.columnar.cursor import Bytes, BytesColumn, Mask, Numbers, Packed, Rows, rows_of
 from fairway.pipeline.columnar.sds import EntryColumns, SdsColumns, read_sds
 from fairway.pipeline.columnar.segment import SegmentColumns, read_segments, surely_whole
-from fairway.pipeline.stages.decoded_columns import ENTRY_FIELDS, MAX_CAUSAL_HISTORY, entry_lists, entry_sizes
+from fairway.pipeline.stages.decoded_columns import ENTRY_FIELDS, entry_lists, entry_sizes
+from fairway.protocol.sds.dependencies import MAX_CITATIONS_READ
 from fairway.wire.sds import Kind
 from fairway.wire.segment import HASH_BYTES, SegmentFormat
 
@@ -24,16 +25,16 @@ _ASCII_END: Final = 0x80
 
 
 def canonical_columns(
-    messages: Packed, profile: Profile, max_total_segments: int, *, with_filters: bool = False
+    messages: Packed, profile: Profile, *, with_filters: bool = False
 ) -> tuple[Mask, dict[str, pa.Array]]:
     """Return which messages are canonical, and the columns of these.
 
     ``bloom_filter`` and ``vouches`` are among them only ``with_filters``.
     A canonical message is one that `BatchDecoder` decodes with status ok.
     """
-    found = read_sds(profile.codec, messages, MAX_CAUSAL_HISTORY)
+    found = read_sds(profile.codec, messages, MAX_CITATIONS_READ)
     canonical = found.canonical
-    segments = _read_segments(messages.data, found, profile.segments, max_total_segments)
+    segments = _read_segments(messages.data, found, profile.segments)
     while True:
         cutter = _Cutter(messages.data, canonical)
         columns = _message_columns(cutter, found)
@@ -48,7 +49,7 @@ def canonical_columns(
 
 def canonical_ids(messages: Packed, profile: Profile) -> tuple[Mask, dict[str, pa.Array]]:
     """Return which messages are canonical SDS messages, whatever their contents, and the columns of their ids alone."""
-    found = read_sds(profile.codec, messages, MAX_CAUSAL_HISTORY)
+    found = read_sds(profile.codec, messages, MAX_CITATIONS_READ)
     canonical = found.canonical
     while True:
         cutter = _Cutter(messages.data, canonical)
@@ -58,13 +59,11 @@ def canonical_ids(messages: Packed, profile: Profile) -> tuple[Mask, dict[str, p
         canonical &= ~cutter.doubtful
 
 
-def _read_segments(
-    data: Bytes, found: SdsColumns, segment_format: SegmentFormat, max_total_segments: int
-) -> SegmentColumns:
+def _read_segments(data: Bytes, found: SdsColumns, segment_format: SegmentFormat) -> SegmentColumns:
     """Read the segments that the messages carry; those whose content may be a broken one are no longer canonical."""
     starts, ends = found.content.starts, found.content.starts + found.content.lengths
     contents = Packed(data, starts, ends)
-    segments = read_segments(segment_format, contents, max_total_segments)
+    segments = read_segments(segment_format, contents)
     is_other = found.canonical & (found.content.lengths > 0)
     is_other[segments.rows] = False
     others = rows_of(is_other)

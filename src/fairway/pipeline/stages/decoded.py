@@ -26,7 +26,6 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.stages.decoding import INPUT, BatchDecoder, check_columns, joined
 from fairway.pipeline.stages.proof_columns import PROOF
 from fairway.protocol.encryption.hook import Encryption
-from fairway.wire.segment import MAX_SEGMENTS
 
 _ENTRIES: Final = "array<struct<message_id: string, retrieval_hint: binary, sender_id: string>>"
 CARRIER: Final = (
@@ -55,7 +54,6 @@ def decoded(
     *,
     encryption: Encryption | None = None,
     keys: ChannelKeys | None = None,
-    max_total_segments: int = MAX_SEGMENTS,
     channel_topics: ChannelTopics | None = None,
 ) -> DataFrame:
     """Return ``decoded`` (`DECODED`), one row for each of ``waku_messages``, also for those that cannot be decoded.
@@ -73,7 +71,6 @@ def decoded(
         profile,
         encryption=encryption,
         keys=keys,
-        max_total_segments=max_total_segments,
         channel_topics=channel_topics,
     )
     sources = F.col("sources") if "sources" in waku_messages.columns else F.lit(None).cast("array<string>")
@@ -92,13 +89,12 @@ def decoding_mapper(
     *,
     encryption: Encryption | None = None,
     keys: ChannelKeys | None = None,
-    max_total_segments: int = MAX_SEGMENTS,
     channel_topics: ChannelTopics | None = None,
 ) -> BatchMapper:
     """Return the function that turns batches of ``waku_messages`` into batches of ``decoded``, without instants."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = BatchDecoder(profile, encryption, keys, max_total_segments, channel_topics=channel_topics)
+        decoder = BatchDecoder(profile, encryption, keys, channel_topics=channel_topics)
         for batch in joined(batches):
             yield decoder.batch(batch)
 

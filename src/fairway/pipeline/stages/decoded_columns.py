@@ -18,14 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fairway.options import SdsConfig
+from fairway.protocol.sds.dependencies import MAX_CITATIONS_READ
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import Segment
 
 _Entries = tuple[HistoryEntry, ...]
 
-MAX_CAUSAL_HISTORY: Final = SdsConfig().max_causal_history
-"""Entries of a causal history that count, the newest."""
 _ONE_BYTE_LENGTH: Final = 128
 ENTRY_FIELDS: Final = (
     ("message_id", pa.string()),
@@ -100,7 +98,7 @@ def _looked_at(history: _Entries) -> _Entries:
 
     A later stage could not do it: Spark takes quadratic time to make lists of structs distinct.
     """
-    newest = history[-MAX_CAUSAL_HISTORY:]  # the very same tuple if that is all of them
+    newest = history[-MAX_CITATIONS_READ:]  # the very same tuple if that is all of them
     distinct = {entry.message_id: entry for entry in newest}
     return newest if len(distinct) == len(newest) else tuple(distinct.values())
 

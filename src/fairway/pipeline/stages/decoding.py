@@ -139,7 +139,6 @@ class BatchDecoder:
         profile: Profile | None,
         encryption: Encryption | None,
         keys: ChannelKeys | None,
-        max_total_segments: int,
         *,
         channel_topics: ChannelTopics | None = None,
         few_rows: int = _FEW_ROWS,
@@ -156,7 +155,6 @@ class BatchDecoder:
         self._profile = profile
         self._encryption = encryption
         self._keys = keys
-        self._max_total_segments = max_total_segments
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch, as many and in the same order."""
@@ -251,9 +249,7 @@ class BatchDecoder:
         decoded: _Gathering,
     ) -> None:
         """Read the canonical messages among some rows of one wire at once."""
-        canonical, columns = canonical_columns(
-            messages, profile, self._max_total_segments, with_filters=self._with_filters
-        )
+        canonical, columns = canonical_columns(messages, profile, with_filters=self._with_filters)
         rows = rows[canonical]
         columns["status"] = pa.repeat(pa.scalar(_OK), len(rows))
         columns["error"] = pa.nulls(len(rows), pa.string())
@@ -355,7 +351,7 @@ class BatchDecoder:
         if not message.content or not segment_format.is_segment(message.content):
             return None
         try:
-            return segment_format.decode(message.content, self._max_total_segments)
+            return segment_format.decode(message.content)
         except SegmentError as error:
             raise RefusedMessage(Status.BAD_SEGMENT, error) from error
 

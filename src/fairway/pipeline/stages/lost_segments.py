@@ -100,7 +100,7 @@ def _segmenter(whole: Whole, by_order: dict[int, Seen], config: SegmentationConf
     piece = next((seen for order, seen in by_order.items() if order != last), None)
     if piece is None:
         return None  # one segment is the whole message, and it is here
-    size = len(whole.segment_format.decode(piece.content, config.max_total_segments).payload)
+    size = len(whole.segment_format.decode(piece.content).payload)
     describes_itself = whole.segment_format.self_describing
     # Parity needs a multiple of 64 bytes, so that of other sizes there is none.
     rate = 0.0 if size % SHARD_ALIGNMENT else config.parity_rate
@@ -112,7 +112,6 @@ def _segmenter(whole: Whole, by_order: dict[int, Seen], config: SegmentationConf
         config,
         segment_size_bytes=size + (LIP_243_HEADROOM_BYTES if describes_itself else 0),
         parity_rate=rate,
-        min_parity_segments=config.min_parity_segments if whole.parity_count is None else 0,
     )
     try:
         return Segmenter(made, whole.segment_format, single_segment_parity=bool(whole.parity_count))

@@ -32,13 +32,12 @@ from fairway.protocol.segmentation.outcomes import MessageComplete, Refused, Seg
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS, Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet, SetKey
 from fairway.wire.sds import MAX_SDS_BYTES
-from fairway.wire.segment import SegmentFormat
+from fairway.wire.segment import MAX_SEGMENTS, SegmentFormat
 
 ARCHIVE_SEGMENTATION: Final = SegmentationConfig(
     segment_size_bytes=MAX_SDS_BYTES,
     max_message_size_bytes=2**31 - 1,
-    max_buffered_bytes_per_sender=2**31 - 1,
-    max_buffered_bytes=2**31 - 1,
+    max_buffered_bytes=2**34,
 )
 """Without the quotas of a live channel, because a group is in memory anyway, and for segments of any size."""
 
@@ -165,7 +164,7 @@ def reassembled_rows(segments: pa.Table, profile: Profile | None, config: Segmen
     order = pc.sort_indices(by, [(name, "ascending", "at_start") for name in by.schema.names])
     order = order.to_numpy().astype(np.int64)
     starts = starts_of_runs(groups[order])
-    limit = config.max_total_segments * MAX_REMEMBERED_SENDINGS
+    limit = MAX_SEGMENTS * MAX_REMEMBERED_SENDINGS
     sizes = pc.binary_length(segments.column("content")).fill_null(0).to_numpy()
     held: list[_Group] = []
     held_bytes = 0
@@ -348,17 +347,17 @@ def _lost(
         sender_id=sender_id,
         payload=sending.payload,
         data_count=sending.data_count,
-        parity_count=_told_parity(sending, segment_format, config),
+        parity_count=_told_parity(sending, segment_format),
         seen=sending.seen,
         segment_format=segment_format,
     )
     return lost_segments(whole, config)
 
 
-def _told_parity(sending: _Sending, segment_format: SegmentFormat, config: SegmentationConfig) -> int | None:
+def _told_parity(sending: _Sending, segment_format: SegmentFormat) -> int | None:
     """Return the parity count in the headers; None if these have none, as data segments of SEGMENTATION."""
     if sending.parity_count or segment_format.self_describing:
         return sending.parity_count
     # Where the data was enough, parity was not looked at.
     parity = next((seen for seen in sending.seen if seen.is_parity), None)
-    return None if parity is None else segment_format.decode(parity.content, config.max_total_segments).parity_count
+    return None if parity is None else segment_format.decode(parity.content).parity_count

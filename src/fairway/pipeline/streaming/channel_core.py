@@ -5,7 +5,7 @@ incomplete segment set of the data for its delivery. The state is rows (`fairway
 are written, so that the cost of a micro-batch does not grow with the channel. The caller must give each SDS message
 once.
 
-Invariant: the state is bounded, whatever participants send. Beyond the bounds of `STREAM_SEGMENTATION` the oldest
+Invariant: the state is bounded, whatever participants send. Beyond the bounds of `STREAM_QUOTAS` the oldest
 incomplete set is dropped: of the sender, or of the sender that holds most. Its messages are still in the recorded
 messages, from which the tables are made; `fairway.pipeline.streaming.settling` delivers what the tables have more.
 """
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fairway.options import Profile
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.streaming.gaps import Gaps
+from fairway.protocol.segmentation.open_sets import Quotas
 from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet, SetKey
@@ -36,13 +37,7 @@ EMITTED: Final = (
 message is complete; ``missing`` names the id of a message that is cited and has not come, with the citation's time, and
 ``found`` one of these that came after all."""
 
-STREAM_SEGMENTATION: Final = replace(
-    ARCHIVE_SEGMENTATION,
-    max_sets_per_sender=1_000,
-    max_buffered_bytes_per_sender=33_554_432,
-    max_buffered_bytes=67_108_864,
-    max_completed_sets=1_000,
-)
+STREAM_QUOTAS: Final = Quotas(bytes_per_sender=33_554_432, all_bytes=67_108_864, ended_sets=1_000)
 """Bounds of one channel: bytes of segments that wait for others, a sender's and in all (a segment counts for 1 KiB
 more than it holds), and completed sets whose late segments are recognised."""
 
@@ -187,7 +182,7 @@ class ChannelCore:
         def touch(key: str) -> None:
             self._touched[f"{profile.value}/{key}"] = None
 
-        return Reassembler(STREAM_SEGMENTATION, profile.segments, on_change=touch)
+        return Reassembler(ARCHIVE_SEGMENTATION, profile.segments, on_change=touch, quotas=STREAM_QUOTAS)
 
     def _row(self, key: str) -> Row | None:
         kind, _, own = key.partition("/")

@@ -120,11 +120,6 @@ class RequestTable:
         assert request is not None, "a segment is forgotten together with its send"
         return request
 
-    def of_payload(self, message_id: str) -> Iterator[SendRequest]:
-        """Yield the sends of a logical message, open ones first."""
-        for sends in (self.open, self.failed, self.delivered):
-            yield from [request for request in sends.values() if request.message_id == message_id]
-
     def segments_of(self, request: SendRequest) -> list[SentSegment]:
         """Return the segments of a send that became SDS messages, in their order."""
         return [self.segments[sds_id] for sds_id in request.segments]

@@ -13,7 +13,6 @@ from typing import Final
 
 from fairway.errors import ConfigurationError
 from fairway.events import Event, FailureReason, Limit, SendErrorReason
-from fairway.options import IdRule
 from fairway.protocol.effects import Effect, emit
 from fairway.protocol.outgoing.pending_segments import PendingSegments
 from fairway.protocol.outgoing.request import SendRequest, SentSegment, wanted_id
@@ -40,7 +39,6 @@ class Sends:
         outbound: TransmissionQueue,
         sync_messages: SyncMessages,
     ) -> None:
-        self._id_rule = shared.options.sds.id_rule
         self._max_overdue_bytes = shared.options.advanced.max_overdue_bytes
         self._sds, self._limits = shared.sds, shared.limits
         self._requests, self._outbox, self._outbound, self._sync = requests, outbox, outbound, sync_messages
@@ -51,26 +49,15 @@ class Sends:
 
     def known(self, message_id: str, request_id: str | None) -> SendRequest | None:
         """Return the send that a new one would repeat; raise `ConfigurationError` if it was of another payload."""
-        if request_id is not None:
-            request = self._requests.get(wanted_id(request_id))
-            if request is not None and request.message_id != message_id:
-                raise ConfigurationError(
-                    f"request_id {request_id!r} stands for another payload; choose one id for each message"
-                )
-            if request is not None:
-                return request
-        if self._id_rule is not IdRule.PAYLOAD:
-            return None
-        # With that rule equal payloads are one message, as long as it is not delivered.
-        same = self._requests.of_payload(message_id)
-        return next((request for request in same if request.state is not RequestState.DELIVERED), None)
+        request = None if request_id is None else self._requests.get(wanted_id(request_id))
+        if request is not None and request.message_id != message_id:
+            raise ConfigurationError(
+                f"request_id {request_id!r} stands for another payload; choose one id for each message"
+            )
+        return request
 
-    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment], now_ms: int) -> None:
+    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment]) -> None:
         """Begin a send; its segments wait in the outbox for their turn."""
-        if self._id_rule is IdRule.PAYLOAD:
-            # Its segments have the ids of an earlier send.
-            for earlier in list(self._requests.of_payload(request.message_id)):
-                self.close(earlier, RequestStep.EVICTED, now_ms)
         self._requests.add(request)
         self._outbox.extend(request.request_id, segments)
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fairway.protocol.bounded import BoundedDict
+from fairway.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.vouching import BELIEVED_MS
 from fairway.wire.bloom import BloomParameters, chance_of_false_hit, holds, spread
@@ -77,7 +77,7 @@ class OutgoingMessage:
     """Bits of its id in filters of this channel's size; empty until the first such filter comes."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
     made_ms: int = 0
-    """When it was made, in Unix milliseconds; 0 if that is not known."""
+    """When it was made, in Unix milliseconds."""
 
 
 class Acknowledged(NamedTuple):

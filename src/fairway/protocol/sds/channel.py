@@ -16,7 +16,6 @@ from sys import intern
 from typing import Final, NamedTuple
 
 from fairway.errors import EmptyPayloadError
-from fairway.events import Limit
 from fairway.options import BloomPolicy, IdRule, Profile, SdsConfig
 from fairway.protocol.journal import Journal
 from fairway.protocol.names import checked_name
@@ -71,6 +70,8 @@ _OLD_COPIES_FOR_A_FILTER: Final = 20
 """Copies of old messages after which a bloom filter of 18,752 bytes costs less than further copies."""
 _MAX_PARTICIPANTS: Final = 10_000
 """Participants counted for response groups."""
+LAMPORT_TOLERANCE_MS: Final = 3_600_000
+"""A received Lamport timestamp sets the own one to at most now plus this."""
 _LARGEST_CLOCK: Final = 1 << 62
 """The clock follows no received timestamp beyond this, so that it can always count on and fits a database's integer."""
 _MAX_SAME_ID: Final = 16
@@ -108,7 +109,7 @@ class SdsStatistics:
 class MessageChannel:
     """The SDS state of one participant in one channel.
 
-    Other layers use its methods and properties; its parts are for the modules of this package.
+    `dependencies` has the messages that wait, `history` the log, `repair` the repair requests.
 
     ``segment_format`` is by default that of the profile. ``max_missing`` bounds the missing messages
     (`fairway.options.ReliableChannelOptions`). A participant that only sends, after messages that it did not receive,
@@ -145,7 +146,7 @@ class MessageChannel:
         self.outgoing = OutgoingBuffer(
             profile.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
-        self.retained = RetainedMessages(config.repair, self.journal, profile.codec)
+        self.retained = RetainedMessages(self.journal, profile.codec, enabled=config.repair.enabled)
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
         self.participants: set[str] = set()
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
@@ -164,7 +165,6 @@ class MessageChannel:
             config.repair,
             self.profile.repair,
             self.journal,
-            max_heard=config.max_repair_requests,
             bloom_bytes=self.bloom_parameters.byte_length if every_message_has_one else 0,
         )
         self.vouching = Vouching(config.bloom_policy, self.journal, META)
@@ -186,16 +186,6 @@ class MessageChannel:
         """Messages that wait for what they cite, by id; oldest first (SDS: the incoming buffer)."""
         return self.dependencies.incoming.parked
 
-    @property
-    def is_around_a_gap(self) -> bool:
-        """Whether something that messages were delivered around has not been delivered yet, nor declared lost."""
-        return self.dependencies.is_around_a_gap
-
-    @property
-    def waited_ms(self) -> int:
-        """The waiting clock (`fairway.protocol.sds.wait_clock`)."""
-        return self.dependencies.clock.waited_ms
-
     def waits_behind(self, message_id: str) -> list[SdsMessage]:
         """Return the parked messages that wait for a missing one, themselves or through others, the nearest first."""
         return [parked.message for parked in self.dependencies.incoming.waits_behind(message_id)]
@@ -211,10 +201,6 @@ class MessageChannel:
             missing=len(self.missing),
         )
 
-    def log(self) -> list[HistoryRecord]:
-        """Return the messages of the local history in their order (SDS: "Local log")."""
-        return list(self.history)
-
     def record(self, message_id: str) -> HistoryRecord | None:
         """Return the record of a message in the local history; None if it is not in it."""
         return self.history.get(message_id)
@@ -223,14 +209,6 @@ class MessageChannel:
         """Return an own message that waits for acknowledgement; None if it does not."""
         return self.outgoing.messages.get(message_id)
 
-    def has(self, message_id: str) -> bool:
-        """Return whether a message was received, delivered or not, or its content is known otherwise."""
-        return self._already_received(message_id) or self.dependencies.settled.get(message_id) is False
-
-    def is_settled(self, message_id: str) -> bool:
-        """Return whether no message waits for one that never came: it was given up, or its content is known."""
-        return message_id in self.dependencies.settled
-
     def cited_by(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
         """Return the entries of a message's causal history that are read: the newest, a bounded number."""
         return self.dependencies.cited(message)
@@ -238,10 +216,6 @@ class MessageChannel:
     def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
         """Return the messages for which a message would wait if it came now."""
         return self.dependencies.absent(message.message_id, self.dependencies.cited(message))
-
-    def is_waited_for(self, message_id: str) -> bool:
-        """Return whether a parked message waits for this one."""
-        return self.dependencies.incoming.is_waited_for(message_id)
 
     def is_placed(self, message: SdsMessage) -> bool:
         """Return whether a message cites another one or is missed: anybody can invent others, in any number."""
@@ -261,8 +235,7 @@ class MessageChannel:
     ) -> SdsMessage:
         """Make a content message (SDS, "Send Message") that also cites ``beside``.
 
-        If ``tracked``, evidence about it is reported (`MessageReviewed`) until `forget_outgoing`. With
-        `IdRule.PAYLOAD`, content of a message that is tracked still is not made anew: that message comes back.
+        If ``tracked``, evidence about it is reported (`MessageReviewed`) until `forget_outgoing`.
         """
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
@@ -270,25 +243,15 @@ class MessageChannel:
             # In every log a message stands after those that it cites.
             self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
-        message_id = self._make_id(content, now_ms)
-        waiting = self.outgoing.messages.get(message_id)
-        if waiting is not None:
-            return waiting.message
-        message = self._compose(message_id, content, now_ms, beside)
+        message = self._compose(self._make_id(content, now_ms), content, now_ms, beside)
         self.sequence += 1
         if tracked:
             self.outgoing.add(message, self.sequence, now_ms)
-        self._enter_own(message)
+        self.bloom.insert(message.message_id)
+        self.repair.forget(message.message_id)
+        self.repair.earned(message)
+        self._enter_history(message, None, None)
         return message
-
-    def _enter_own(self, message: SdsMessage) -> None:
-        """Insert a message that is made now into history and bloom filter."""
-        # With `IdRule.PAYLOAD` an earlier message may have its id.
-        if message.message_id not in self.history:
-            self.bloom.insert(message.message_id)
-            self.repair.forget(message.message_id)
-            self.repair.earned(message)
-            self._enter_history(message, None, None)
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
         """Give a message that has none a retrieval hint; the first one known stays.
@@ -313,13 +276,7 @@ class MessageChannel:
             raise EmptyPayloadError("an ephemeral message needs content")
         self.ephemeral_count += 1
         return SdsMessage(
-            message_id=make_ephemeral_id(
-                self.config.id_rule,
-                sender_id=self.sender_id,
-                content=content,
-                now_ms=now_ms,
-                count=self.ephemeral_count,
-            ),
+            message_id=make_ephemeral_id(self.sender_id, content, now_ms, self.ephemeral_count),
             sender_id=self.sender_id,
             channel_id=self.channel_id,
             content=content,
@@ -497,7 +454,7 @@ class MessageChannel:
         """Process a message whose content the layer above refused: it was not received, so it is not acknowledged."""
         outcomes = self._review(message, now_ms, sent_ms)
         if why is ContentRefusal.NO_ROOM:
-            self.dependencies.turned_away(message, now_ms, refused=True)
+            self.dependencies.turned_away(message, now_ms)
         elif why is ContentRefusal.USELESS:
             outcomes += self.dependencies.give_up(message, now_ms)
         return outcomes
@@ -529,10 +486,6 @@ class MessageChannel:
             wrote_newest=newest[-1].sender_id == message.sender_id,
         )
 
-    def settle(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
-        """Let no message wait for these ids any more, since their content is known; deliver what waited for them."""
-        return self.dependencies.settle(message_ids, now_ms)
-
     def stop_waiting(self, message_ids: Iterable[str], now_ms: int) -> list[SdsOutcome]:
         """Deliver the messages that wait for these missing ones and for nothing else; they are still asked for."""
         outcomes: list[SdsOutcome] = []
@@ -543,30 +496,6 @@ class MessageChannel:
                 outcomes += self.dependencies.settle([message_id], now_ms)
                 self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
-
-    def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
-        """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked."""
-        return self.dependencies.deliver_around_gaps(now_ms, keep=keep)
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether messages that need not wait any more are held back for want of room at the application."""
-        return bool(self.dependencies.held_back)
-
-    def set_room(self, messages: float, size_bytes: float) -> None:
-        """Deliver at most so many parked messages, and content, until the next call (`Dependencies.set_room`)."""
-        self.dependencies.set_room(messages, size_bytes)
-
-    def deliver_held_back(self, now_ms: int) -> list[SdsOutcome]:
-        """Deliver messages that are held back while there is room."""
-        return self.dependencies.deliver_held_back(now_ms)
-
-    def sweep_incoming(self, now_ms: int) -> list[SdsOutcome]:
-        """Give up messages that are missing for too long, and report the other missing ones.
-
-        SDS, "Periodic Incoming Buffer Sweep".
-        """
-        return self.dependencies.sweep(now_ms)
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of the messages that are to be broadcast again now (SDS-R: T_resp)."""
@@ -580,26 +509,6 @@ class MessageChannel:
     def not_answered(self, message_id: str) -> None:
         """Note that what `sweep_repair` returned did not leave: it counts neither as an answer nor as bytes."""
         self.repair.not_answered(message_id, len(self._original(message_id) or b""))
-
-    def can_come(self, possible: bool, now_ms: int) -> None:
-        """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
-        self.dependencies.can_come(possible, now_ms)
-
-    def let_time_pass(self, now_ms: int, *, waits: bool = False) -> None:
-        """Let the waiting clock advance if something could come; it is stored while the layer above ``waits``, too."""
-        self.dependencies.let_time_pass(now_ms, waits=waits)
-
-    def reaches_at(self, waited_ms: int) -> int | None:
-        """Return when to look whether the waiting clock has reached a value; None while no message can come."""
-        return self.dependencies.clock.reaches_at(waited_ms)
-
-    def limits(self) -> list[tuple[Limit, int, bool]]:
-        """Return each bound of the incoming buffer and the missing messages, its value, and whether it is reached."""
-        return self.dependencies.limits()
-
-    def next_loss_at(self) -> int | None:
-        """Return when `sweep_incoming` should next look whether a missing message is to be given up."""
-        return self.dependencies.next_loss_at()
 
     def keep_history_within_bounds(self) -> None:
         """Forget the oldest messages of the history when it is too long, many at a time."""
@@ -649,7 +558,7 @@ class MessageChannel:
 
     def _make_id(self, content: bytes, now_ms: int) -> str:
         return make_message_id(
-            self.config.id_rule,
+            self.profile.id_rule,
             sender_id=self.sender_id,
             lamport=self.lamport,
             content=content,
@@ -662,8 +571,7 @@ class MessageChannel:
 
         docs/decisions/specifications.md, "Nothing from the network is trusted".
         """
-        tolerance = self.config.lamport_tolerance_ms
-        by_the_wall = (now_ms + tolerance) // self.profile.lamport_unit_ms if tolerance else _LARGEST_CLOCK
+        by_the_wall = (now_ms + LAMPORT_TOLERANCE_MS) // self.profile.lamport_unit_ms
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.profile.lamport_lead)
 
     def next_lamport(self, now_ms: int) -> int:
@@ -789,7 +697,7 @@ class MessageChannel:
         Where participants make ids that can be checked, an id that looks like one and fails the check is likely that of
         another message.
         """
-        checkable = self.config.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
+        checkable = self.profile.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
         return not checkable or self._follows_a_rule(message)
 
     def _receive_second(
@@ -889,7 +797,7 @@ class MessageChannel:
         if self._follows_a_rule(message):
             return True
         # By this rule an id cannot be checked, since it depends on more than the message.
-        return self.config.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
+        return self.profile.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
 
     def _holds(self, message_id: str) -> bool:
         """Return whether a message is here whole, delivered or parked.

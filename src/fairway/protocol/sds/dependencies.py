@@ -6,10 +6,9 @@ After the lost timeout they are announced as lost, and the parked messages are d
 (docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end). With a gap
 timeout a parked message is delivered earlier, around the missing ones, which are still asked for.
 
-The incoming buffer and the missing messages are bounded. A message that comes and would exceed a bound is turned away:
-it is neither received nor acknowledged, and has to come again. It is asked for again once it would find room. It would
-if nothing of what it cites is missing, for then it need not be parked; so the messages that it cites are asked for
-first. `MissingDependency.blocked_on` names the one that a message waits for in this way.
+The incoming buffer and the missing messages are bounded. A message that would exceed a bound is turned away: it is
+neither received nor acknowledged, and its sender transmits it again. If others wait for it, it is requested again once
+the last message that it cites has come (`MissingDependency.blocked_on`), for then it probably need not be parked.
 
 The application may have no room for messages that need not wait any more. They stay parked, held back, until there is
 (`Dependencies.set_room`).
@@ -19,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from itertools import chain, islice, pairwise
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
+from fairway.bounded import BoundedDict
 from fairway.events import Limit, LossReason
 from fairway.options import SdsConfig
-from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.history import LocalHistory
 from fairway.protocol.sds.incoming_buffer import IncomingBuffer, MissingDependency, Parked
@@ -40,6 +39,10 @@ MISSING: Final = "missing"
 SETTLED: Final = "settled"
 WAITED: Final = "waited"
 
+MAX_CITATIONS_READ: Final = 1_000
+"""History entries read of a received message; of more, the newest."""
+PARKED_BYTES: Final = 13_422
+"""Bytes of a parked message on average: ``max_incoming_buffer`` bounds their total size, too."""
 _MAX_SETTLED: Final = 20_000
 """Settled ids that are remembered (`Dependencies.settled`)."""
 _ENTRY_BYTES: Final = 210
@@ -54,8 +57,6 @@ _IN_VAIN: Final = 10
 FOR_PROGRESS: Final = 2
 """Factor by which messages that parked ones wait for may exceed the bounds; without it a full buffer would never
 empty."""
-_NEXT_SHARE: Final = 4
-"""One in so many of the bounds is kept free for messages that are next (`MissingDependency.is_next`)."""
 LONGEST_TURNED_AWAY: Final = 4
 """How many lost timeouts to wait for a message that is turned away each time it comes, while nothing that it cites
 comes in. Without a limit a forger could send a message again and again, each time citing another id that does not
@@ -90,9 +91,6 @@ class Dependencies:
         self._room_bytes: float = math.inf
         self._config = config
         self._max_missing = max_missing
-        self._max_planned = _FEW_CITATIONS
-        self._newly_refused: set[str] = set()
-        """Messages that were turned away for the first time since the last sweep."""
         self._biting: set[Limit] = set()
         self._bit_last_time = False
         self._journal = journal
@@ -107,8 +105,7 @@ class Dependencies:
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
         """Return the newest entries of a message's causal history, a bounded number; the others are ignored."""
-        history, limit = message.causal_history, self._config.max_causal_history
-        return history if len(history) <= limit else history[len(history) - limit :]
+        return message.causal_history[-MAX_CITATIONS_READ:]
 
     def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
@@ -165,7 +162,7 @@ class Dependencies:
         if awaited is None and new > _FEW_CITATIONS:
             bounds[Limit.MISSING_MESSAGES] //= 2
         if awaited is not None:
-            bounds = _for_progress(bounds, is_next=awaited.is_next)
+            bounds = {limit: FOR_PROGRESS * bound for limit, bound in bounds.items()}
         exceeded = {limit for limit, bound in bounds.items() if used[limit] > bound}
         self._biting |= exceeded
         return bool(exceeded)
@@ -192,15 +189,15 @@ class Dependencies:
     def _bounds(self) -> dict[Limit, int]:
         return {
             Limit.INCOMING_BUFFER: self._config.max_incoming_buffer,
-            Limit.INCOMING_BUFFER_BYTES: self._config.max_incoming_buffer_bytes,
+            Limit.INCOMING_BUFFER_BYTES: self._config.max_incoming_buffer * PARKED_BYTES,
             Limit.MISSING_MESSAGES: self._max_missing,
         }
 
     def _is_near_a_bound(self, message: SdsMessage) -> bool:
-        incoming, config = self.incoming, self._config
+        incoming, most = self.incoming, self._config.max_incoming_buffer
         return (
-            len(incoming) >= config.max_incoming_buffer
-            or incoming.parked_bytes + _size_of(message) > config.max_incoming_buffer_bytes
+            len(incoming) >= most
+            or incoming.parked_bytes + _size_of(message) > most * PARKED_BYTES
             or len(incoming.missing) + len(message.causal_history) > self._max_missing // 2
         )
 
@@ -226,91 +223,56 @@ class Dependencies:
             parked.retrieval_hint = hint
             self._journal.touch(PARKED, message_id)
 
-    def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int) -> None:
-        """Note the cited messages that are not here as missing, and plan to ask for them."""
+    def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int, *, of_turned_away: bool = False) -> None:
+        """Note the cited messages that are not here as missing, and plan to request them.
+
+        A parked message was let in together with what it cites. What only a sync message cites may take half of the
+        room, what one ``of_turned_away`` cites all of it.
+        """
         self.let_time_pass(now_ms)
-        entries = tuple(missing)
-        # Only the newest citations are asked for at once. A later sweep asks for the others, so that a message with
+        incoming, entries = self.incoming, tuple(missing)
+        # Only the newest citations are requested at once. A later sweep requests the others, so that a message with
         # many citations does not come before other messages.
-        unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - self._max_planned)]}
-        is_near = len(self.incoming.missing) + len(entries) > self._max_missing // 2
-        lacked = {each.blocked_on for each in self.incoming.missing.values()} if is_near else frozenset()
+        unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - _FEW_CITATIONS)]}
+        most = self._max_missing if of_turned_away else self._max_missing // 2
         for entry in entries:
-            if entry.message_id not in self.incoming.missing and not self._may_track_more(entry.message_id, lacked):
+            message_id = entry.message_id
+            is_new = message_id not in incoming.missing
+            if is_new and len(incoming.missing) >= most and not incoming.is_waited_for(message_id):
                 self._biting.add(Limit.MISSING_MESSAGES)
                 continue
-            if self.incoming.note_missing(entry, now_ms, self.clock.waited_ms):
-                self._journal.touch(MISSING, entry.message_id)
-            if self.incoming.is_waited_for(entry.message_id):
-                self._presume(entry.message_id, None)
-            if entry.message_id not in unplanned and self.incoming.missing[entry.message_id].blocked_on is None:
+            if incoming.note_missing(entry, now_ms, self.clock.waited_ms):
+                self._journal.touch(MISSING, message_id)
+            if message_id not in unplanned and incoming.missing[message_id].blocked_on is None:
                 self._repair.schedule_request(entry, now_ms)
 
-    def turned_away(self, message: SdsMessage, now_ms: int, *, refused: bool = False) -> None:
+    def turned_away(self, message: SdsMessage, now_ms: int) -> None:
         """Note that a missing message came and was turned away; the messages that it cites are missing, too.
 
-        The lost timeout of the message begins anew, because it can come. It is not asked for again before a message
-        that it cites has come, or there is room in the incoming buffer (`_ask_again`). If the layer above ``refused``
-        it, room in the incoming buffer does not help.
+        The lost timeout of the message begins anew, because it can come. It is not requested again before the last
+        message that it cites has come.
         """
         missing = self.incoming.missing.get(message.message_id)
         if missing is None:
             return
         self.let_time_pass(now_ms)
         unmet = self.absent(message.message_id, self.cited(message))
-        request = self._repair.requests.get(message.message_id)
-        if not missing.turned_away:
-            self._newly_refused.add(message.message_id)
         missing.turned_away = True
-        missing.is_next = False
-        missing.is_refused = refused
         missing.release_after = ()
-        self._journal.touch(MISSING, message.message_id)
         self._begin_anew(missing)
-        # Of what it cites, the last one comes in last.
-        lacks = unmet[-1].message_id if unmet and missing.blocked_on is None else None
-        self._block_on(missing, missing.blocked_on or lacks)
-        self.note_missing((entry for entry in unmet if entry.message_id not in self.incoming), now_ms)
-        if lacks is not None:
-            if lacks in self.incoming.missing or lacks in self.incoming:
-                self._repair.forget(message.message_id)
-                if not refused:
-                    self._ask_for_first(unmet, now_ms, was_asked=request is not None and request.asked > 0)
-            else:
-                # That one is not among the missing messages, which are bounded, so it will not be asked for.
-                self._block_on(missing, None)
+        request = self._repair.requests.get(message.message_id)
+        self.note_missing((e for e in unmet if e.message_id not in self.incoming), now_ms, of_turned_away=True)
+        for entry in unmet if request is not None and request.asked else ():
+            # The message came because it was requested: what it cites is not merely late.
+            cited = self.incoming.missing.get(entry.message_id)
+            if cited is not None and cited.blocked_on is None:
+                self._repair.schedule_request(entry, now_ms, at_once=True)
+        if unmet and missing.blocked_on is None and self._is_tracked(unmet[-1].message_id):
+            missing.blocked_on = unmet[-1].message_id
+            self._repair.forget(message.message_id)
 
-    def _ask_for_first(self, unmet: list[HistoryEntry], now_ms: int, *, was_asked: bool) -> None:
-        """Ask for the first of the missing messages that a message cites, and for each other one after the one before.
-
-        Each of them probably cites the one before it, and would be turned away as well. The first is asked for at once
-        if the message came because it ``was_asked`` for: then the first is not merely late.
-        """
-        for before, entry in pairwise(unmet):
-            if before.message_id in self.incoming.missing:
-                self._presume(entry.message_id, before.message_id)
-        first = self.incoming.missing.get(unmet[0].message_id)
-        if was_asked and first is not None and first.blocked_on is None:
-            self._repair.schedule_request(first.entry, now_ms, at_once=True)
-
-    def _presume(self, message_id: str, lacks: str | None) -> None:
-        """Suppose that a message that has not come yet cites a missing one, and would now be turned away."""
-        missing = self.incoming.missing.get(message_id)
-        if missing is None or missing.turned_away or missing.is_next:
-            return
-        if lacks is None or not self.incoming.is_waited_for(message_id):
-            if lacks is None and missing.blocked_on is not None:
-                # It was not asked for before.
-                self._begin_anew(missing)
-            self._block_on(missing, lacks)
-        if missing.blocked_on is not None:
-            self._repair.forget(message_id)
-
-    def _block_on(self, missing: MissingDependency, lacks: str | None) -> None:
-        """Note which missing message a missing one cites, and so may not come before; None if it may come."""
-        if missing.blocked_on != lacks:
-            self._journal.touch(MISSING, missing.entry.message_id)
-        missing.blocked_on = lacks
+    def _is_tracked(self, message_id: str) -> bool:
+        return message_id in self.incoming.missing or message_id in self.incoming
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
         """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
@@ -331,7 +293,7 @@ class Dependencies:
         """
         unmet = self.absent(message.message_id, self.cited(message))
         if unmet:
-            self.turned_away(message, now_ms, refused=True)
+            self.turned_away(message, now_ms)
             missing = self.incoming.missing.get(message.message_id)
             if missing is not None:
                 missing.release_after = tuple(entry.message_id for entry in unmet)
@@ -370,11 +332,11 @@ class Dependencies:
     def _go_around(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         self.note_gap(now_ms)
         self._note_settled(message_id, lost=True)
-        return self._release(message_id, now_ms, is_still_missing=True)
+        return self._deliver_free(self.incoming.let_go(message_id), now_ms)
 
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
         """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
-        return self._release(message_id, now_ms)
+        return self._deliver_free(self._settled(message_id), now_ms)
 
     def set_room(self, messages: float, size_bytes: float) -> None:
         """Deliver at most so many messages, and content, until the next call; the last message may exceed the bytes.
@@ -402,10 +364,6 @@ class Dependencies:
     @property
     def _is_full(self) -> bool:
         return self._room_messages <= 0 or self._room_bytes <= 0
-
-    def _release(self, message_id: str, now_ms: int, *, is_still_missing: bool = False) -> list[SdsOutcome]:
-        freed = self.incoming.let_go(message_id) if is_still_missing else self._settled(message_id)
-        return self._deliver_free(freed, now_ms)
 
     def _settled(self, message_id: str) -> list[Parked]:
         if message_id in self.incoming.missing:
@@ -460,7 +418,6 @@ class Dependencies:
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         self._plan_requests(now_ms)
-        self._wait_from_now_on()
         if self.incoming.missing:
             entries = tuple(missing.entry for missing in self.incoming.missing.values())
             outcomes.append(DependenciesMissing(entries=entries))
@@ -480,18 +437,10 @@ class Dependencies:
             return
         room = _ASKED_AT_ONCE - sum(scheduled.asked < _IN_VAIN for scheduled in requests)
         for missing in unplanned:
-            # What was to be asked for later came once, and so is no invention. A forger who invents messages all the
-            # time leaves no room for ever.
-            if room > 0 or missing.is_resumed or missing.turned_away:
+            # A message that came once is no invention. A forger that invents messages all the time leaves no room.
+            if room > 0 or missing.turned_away:
                 self._repair.schedule_request(missing.entry, now_ms)
                 room -= 1
-
-    def _wait_from_now_on(self) -> None:
-        """Note for how long messages are waited for that an earlier life was to ask for later."""
-        for message_id, missing in self.incoming.missing.items():
-            if missing.is_resumed:
-                missing.is_resumed = False
-                self._journal.touch(MISSING, message_id)
 
     def _is_met(self, message_id: str) -> bool:
         """Return whether no message waits for another one that it cites: it is in the history, or settled."""
@@ -511,96 +460,30 @@ class Dependencies:
         return outcomes
 
     def _ask_again(self, now_ms: int) -> None:
-        """Ask again for messages that were turned away: for those that need not be parked, and while there is room.
-
-        Messages that wait for these are next after them, and are asked for in turn.
-        """
-        incoming = self.incoming
-        waiting = [
-            (missing, missing.blocked_on) for missing in incoming.missing.values() if missing.blocked_on is not None
-        ]
-        if not waiting:
-            return
-        followers: dict[str, list[MissingDependency]] = {}
-        # The newest entries are mostly the earliest messages, because they were found by following citations backwards:
-        # they release most.
-        for missing, lacks in reversed(waiting):
-            followers.setdefault(lacks, []).append(missing)
-        moved = [each for each in followers if each in self._history]
-        moved += self._newly_refused
-        self._newly_refused.clear()
-        for missing in self._line(moved, followers):
-            missing.first_waited_ms = self.clock.waited_ms
-        asked = [message_id for message_id, missing in incoming.missing.items() if missing.is_next]
-        room = self._room(is_next=False) - len(asked)
-        for missing, lacks in reversed(waiting):
-            is_met = self._is_met(lacks)
-            rest = (each for each in missing.release_after if each in incoming.missing or each in incoming)
-            if is_met and (other := next(rest, None)) is not None:
-                self._block_on(missing, other)
-            elif is_met or (room > 0 and not missing.is_refused):
-                self._ask_for_next(missing, now_ms, at_once=is_met)
-                asked.append(missing.entry.message_id)
-                room -= 1
-        room = min(self._room(is_next=True), _ASKED_AT_ONCE) - len(asked)
-        # What follows a message that the layer above refused would be refused, too.
-        welcome = {lacks: [each for each in line if not each.is_refused] for lacks, line in followers.items()}
-        unasked = (missing for missing in self._line(asked, welcome) if missing.blocked_on is not None)
-        for later_ms, missing in enumerate(list(islice(unasked, max(0, room))), start=1):
-            # A millisecond apart, so that they are asked for in this order.
-            self._ask_for_next(missing, now_ms + later_ms, at_once=True)
-
-    def _line(
-        self, first: Iterable[str], followers: Mapping[str, list[MissingDependency]]
-    ) -> Iterator[MissingDependency]:
-        """Yield the missing messages that lack one of ``first``, then those that lack or wait for these, and so on."""
-        line = deque(first)
-        seen = set(line)
-        while line:
-            message_id = line.popleft()
-            further = followers.get(message_id, ())
-            yield from further
-            new = [each.entry.message_id for each in further] + self.incoming.waiters(message_id)
-            line += [each for each in new if each not in seen]
-            seen.update(new)
-
-    def _ask_for_next(self, missing: MissingDependency, at_ms: int, *, at_once: bool) -> None:
-        self._block_on(missing, None)
-        missing.is_next = True
-        self._begin_anew(missing)
-        self._repair.schedule_request(missing.entry, at_ms, at_once=at_once)
-
-    def _room(self, *, is_next: bool) -> int:
-        """Return for how many messages that parked ones wait for there is room, if they are as large as parked ones."""
-        bounds, count = self._bounds(), len(self.incoming)
-        most = _for_progress(bounds, is_next=is_next)
-        room = most[Limit.INCOMING_BUFFER] - count
-        if count:
-            free_bytes = most[Limit.INCOMING_BUFFER_BYTES] - self.incoming.parked_bytes
-            room = min(room, free_bytes * count // self.incoming.parked_bytes)
-        return room if len(self.incoming.missing) < bounds[Limit.MISSING_MESSAGES] else 0
+        """Request the messages that were turned away and are not blocked any more."""
+        blocked = [missing for missing in self.incoming.missing.values() if missing.blocked_on is not None]
+        if any((missing.blocked_on or "") in self._history for missing in blocked):
+            # The others come after it.
+            for missing in blocked:
+                missing.first_waited_ms = self.clock.waited_ms
+        for missing in blocked:
+            if self._is_tracked(missing.blocked_on or ""):
+                continue
+            missing.blocked_on = next((each for each in missing.release_after if self._is_tracked(each)), None)
+            self._begin_anew(missing)
+            if missing.blocked_on is None:
+                self._repair.schedule_request(missing.entry, now_ms, at_once=True)
 
     def _begin_anew(self, missing: MissingDependency) -> None:
         """Let the lost timeout of a message begin anew, unless that was done for too long."""
+        self._journal.touch(MISSING, missing.entry.message_id)
         if not self._waited_longest(missing):
             self.incoming.begin_anew(missing, self.clock.waited_ms)
-            self._journal.touch(MISSING, missing.entry.message_id)
 
     def _waited_longest(self, missing: MissingDependency) -> bool:
         """Return whether a message was waited for as long as one may be that is turned away (`LONGEST_TURNED_AWAY`)."""
         longest_ms = (LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
-
-    def _may_track_more(self, message_id: str, lacked: Container[str | None]) -> bool:
-        """Return whether one more message may be noted as missing.
-
-        A parked message was let in together with what it cites. What only a sync message or one that was turned away
-        cites may take half of the room; all of it if a message that was turned away ``lacked`` it.
-        """
-        count = len(self.incoming.missing)
-        if count < self._max_missing // 2 or self.incoming.is_waited_for(message_id):
-            return True
-        return count < self._max_missing and message_id in lacked
 
     def next_loss_at(self) -> int | None:
         """Return the time of the next sweep, in Unix milliseconds; None if none is due."""
@@ -679,11 +562,6 @@ class Dependencies:
             if is_due and not self.held_back:
                 outcomes += self._give_up_behind(parked, now_ms)
         return outcomes
-
-
-def _for_progress(bounds: Mapping[Limit, int], *, is_next: bool) -> dict[Limit, int]:
-    """Return the bounds for messages that parked ones wait for; only those that are next may use all of the room."""
-    return {limit: FOR_PROGRESS * bound - (0 if is_next else bound // _NEXT_SHARE) for limit, bound in bounds.items()}
 
 
 def _size_of(message: SdsMessage) -> int:

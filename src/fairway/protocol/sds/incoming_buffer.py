@@ -46,21 +46,15 @@ class MissingDependency:
     since_waited_ms: int
     """The waiting clock from which its lost timeout counts: when it was first noticed, or was last turned away."""
     first_waited_ms: int
-    """The waiting clock when it was first noticed, or when a message that it lacked came in."""
+    """The waiting clock when it was first noticed, or when a message came that a blocked one waited for."""
     turned_away: bool = False
-    """Whether it came, and there was no room for it (`Dependencies.no_room_for`)."""
+    """Whether it came, and there was no room for it, here or in the layer above."""
     blocked_on: str | None = None
-    """The missing message that it cites, or probably cites, and so would be turned away if it came now. It is not asked
-    for before that one has come, or there is room; None if it may come at any time."""
-    is_resumed: bool = False
-    """Whether an earlier life was to ask for it later, and its row still says so (`fairway.protocol.sds.state`)."""
-    is_refused: bool = False
-    """Whether the layer above had no room for it (`MessageChannel.refused`)."""
+    """The message that it cites and that is not here, if it was turned away: it is not requested before that one has
+    come; None if it may come at any time."""
     release_after: tuple[str, ...] = ()
     """What was not here of what it cites, if it came and was of no use (`Dependencies.give_up`): once all of that is
     met, nothing waits for it."""
-    is_next: bool = False
-    """Whether it is asked for again after it lacked a message: it is the next one that can be delivered or parked."""
 
 
 class IncomingBuffer:
@@ -149,10 +143,6 @@ class IncomingBuffer:
     def is_waited_for(self, message_id: str) -> bool:
         """Return whether a parked message waits for this id; none waits for what only sync messages cite."""
         return message_id in self._waiters
-
-    def waiters(self, message_id: str) -> list[str]:
-        """Return the ids of the parked messages that wait for this one."""
-        return list(self._waiters.get(message_id, ()))
 
     def fewest_lacked_with(self, message_id: str) -> int | None:
         """Return how many ids the message waits for that waits for this one and for the fewest others.

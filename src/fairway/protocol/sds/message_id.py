@@ -42,13 +42,11 @@ def follows_a_rule(message: SdsMessage) -> bool:
     content, lamport = message.content or b"", message.lamport_timestamp or 0
     if not 0 <= lamport < 1 << 64:
         return False
-    for rule in (IdRule.UNIQUE, IdRule.PAYLOAD):
-        made = make_message_id(
-            rule, sender_id=message.sender_id, lamport=lamport, content=content, now_ms=0, sequence=0
-        )
-        if made == message.message_id:
-            return True
-    return False
+    return any(
+        message.message_id
+        == make_message_id(rule, sender_id=message.sender_id, lamport=lamport, content=content, now_ms=0, sequence=0)
+        for rule in (IdRule.UNIQUE, IdRule.PAYLOAD)
+    )
 
 
 def looks_like_a_digest(message_id: str) -> bool:
@@ -61,13 +59,10 @@ def fingerprint(message: SdsMessage) -> bytes:
     return hashlib.sha256(message.sender_id.encode() + b"\0" + (message.content or b"")).digest()[:FINGERPRINT_BYTES]
 
 
-def make_ephemeral_id(rule: IdRule, *, sender_id: str, content: bytes, now_ms: int, count: int) -> str:
+def make_ephemeral_id(sender_id: str, content: bytes, now_ms: int, count: int) -> str:
     """Return the id of an ephemeral message, which has no Lamport timestamp.
 
-    ``count`` counts the ephemeral messages of this process: the same content sent twice has two ids, except with
-    `IdRule.PAYLOAD`.
+    ``count`` counts the ephemeral messages of this process, so that the same content sent twice has two ids.
     """
-    if rule is IdRule.PAYLOAD:
-        return hashlib.sha256(content).hexdigest()
     moment = now_ms.to_bytes(8, "big") + count.to_bytes(8, "big")
     return hashlib.sha256(sender_id.encode() + b"\0ephemeral\0" + moment + content).hexdigest()

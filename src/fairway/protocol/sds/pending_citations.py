@@ -34,7 +34,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Final
 
-from fairway.protocol.bounded import BoundedDict
+from fairway.bounded import BoundedDict
 from fairway.protocol.journal import Journal, Row
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.wire.sds import HistoryEntry, SdsMessage

@@ -2,7 +2,8 @@
 
 A participant that misses a message waits until T_req, then names it in the repair_request of the next message that it
 sends. A participant that has the message waits until T_resp and broadcasts the original again, unless another
-participant did so before (`fairway.protocol.sds.repair_times`).
+participant did so before. Both times are spread by hashes (`fairway.wire.repair_hash`), so that one of many
+participants is first, and the others receive its message and do nothing.
 
 A request is repeated while the message is missing, after twice the first wait, at most two minutes (js-waku asks only
 once). A request of another participant for the same message puts it off, by twice the first wait and a limited number
@@ -22,18 +23,22 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
+from fairway.bounded import BoundedDict
 from fairway.options import RepairConfig
-from fairway.protocol.bounded import BoundedDict
 from fairway.protocol.journal import Journal
-from fairway.protocol.sds.repair_times import (
-    in_response_group,
-    request_offset,
-    response_groups_for,
-    wait_after,
-)
 from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
+MAX_REQUESTS_PER_MESSAGE: Final = 3
+"""Repair requests carried by one outgoing message."""
+_MAX_REQUESTS_READ: Final = 10
+"""Repair requests read of a received message; implementations of SDS-R send 3."""
+MAX_TRACKED: Final = 1_000
+"""Entries in each of the two repair buffers."""
+_PARTICIPANTS_PER_GROUP: Final = 128
+_LONGEST_WAIT_MS: Final = 120_000
+"""A missing message is given up after an hour (lost_timeout_ms). If half of all messages are lost, one request in four
+is answered: fifteen requests miss one message in seventy-five, thirty miss one in five thousand."""
 _MAX_REST_DOUBLINGS: Final = 3
 _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
@@ -56,6 +61,25 @@ REPAIR_REQUESTS: Final = "repair_requests"
 REPAIR_RESPONSES: Final = "repair_responses"
 
 
+def response_groups_for(participants: int) -> int:
+    """Return the number of response groups for that many participants: participants div 128 + 1 (SDS-R)."""
+    return participants // _PARTICIPANTS_PER_GROUP + 1
+
+
+def request_offset(hashes: RepairHash, participant_id: str, message_id: str, config: RepairConfig) -> int:
+    """Return how long after it noticed that a message is missing a participant asks for it (SDS-R: T_req)."""
+    window = config.t_max_ms - config.t_min_ms
+    return config.t_min_ms + (hashes.pair(participant_id, message_id) % window if window else 0)
+
+
+def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, message_id: str, groups: int) -> bool:
+    """Return whether a participant is among those that answer for a message; its author always is."""
+    if groups <= 1:
+        return True
+    mine, authors = hashes.pair(participant_id, message_id), hashes.pair(author_id, message_id)
+    return mine % groups == authors % groups
+
+
 class Scheduled(NamedTuple):
     """An entry of a repair buffer: when it is due, and for which message. Entries sort by these fields."""
 
@@ -74,10 +98,9 @@ class RepairBuffer:
     When it is full, the entry that is due last is removed, or not added (SDS-R keeps what is most overdue).
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self) -> None:
         self._by_id: dict[str, Scheduled] = {}
         self._ordered: list[Scheduled] = []
-        self._limit = limit
 
     def __len__(self) -> int:
         return len(self._ordered)
@@ -98,8 +121,8 @@ class RepairBuffer:
             return False, None
         scheduled = Scheduled(at_ms, entry.message_id, entry, asked, heard)
         evicted: str | None = None
-        if len(self._ordered) >= self._limit:
-            if not self._ordered or scheduled > self._ordered[-1]:
+        if len(self._ordered) >= MAX_TRACKED:
+            if scheduled > self._ordered[-1]:
                 return False, None
             evicted = self._ordered[-1].message_id
             self.remove(evicted)
@@ -148,24 +171,18 @@ class Repair:
         hashes: RepairHash,
         journal: Journal,
         *,
-        max_heard: int,
         bloom_bytes: int,
     ) -> None:
-        """Make empty buffers; ``max_heard`` requests of one received message are looked at.
-
-        ``bloom_bytes``: of the filter that each own message has, or 0. Sync messages cost little without it, and so
-        shall answers.
-        """
-        self.requests = RepairBuffer(config.max_tracked)
-        self.responses = RepairBuffer(config.max_tracked)
+        """Make empty buffers; ``bloom_bytes``: of the filter that each own message has, or 0."""
+        self.requests = RepairBuffer()
+        self.responses = RepairBuffer()
         self.config = config
         self._participant_id = participant_id
         self._hashes = hashes
         self._journal = journal
-        self._max_heard = max_heard
         self.lacked_together: Callable[[str], int] = lambda _: 1
         """How many missing messages whoever cites a missing one lacks; set by the layer above."""
-        self.answers_awaited: BoundedDict[str, bool] = BoundedDict(config.max_tracked)
+        self.answers_awaited: BoundedDict[str, bool] = BoundedDict(MAX_TRACKED)
         """Ids of messages that are here and that others asked for: the next copy that comes is an answer to them."""
         self.rests_until: BoundedDict[str, tuple[int, int]] = BoundedDict(_MAX_ANSWERED)
         """For each id that was answered, until when it rests, and how often it was answered; the oldest answer
@@ -199,7 +216,7 @@ class Repair:
         """
         if not self.config.enabled or not len(self.requests):
             return ()
-        due, limit = self.requests.due(now_ms), self.config.max_requests_per_message
+        due, limit = self.requests.due(now_ms), MAX_REQUESTS_PER_MESSAGE
         together = {each.message_id: self.lacked_together(each.message_id) for each in due if each.asked}
         by_share = sorted(due, key=lambda each: each.asked * together.get(each.message_id, 1))
         chosen = by_share[: limit - limit // _OVERDUE_SHARE]
@@ -229,15 +246,14 @@ class Repair:
         self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
     ) -> None:
         """Go through what a message of another participant asks for; ``holds`` says which messages are here."""
-        requests = {entry.message_id: entry for entry in message.repair_request[: self._max_heard]}
+        requests = {entry.message_id: entry for entry in message.repair_request[:_MAX_REQUESTS_READ]}
         for message_id, entry in requests.items():
             self.heard_request(message_id, now_ms)
             if not holds(message_id):
                 continue
             # If the response group did not answer the last request, everybody who has the message answers: the members
             # of the group are the same for each request, and may all have left.
-            groups = self.config.response_groups or response_groups_for(participants)
-            groups = 1 if message_id in self.answers_awaited else groups
+            groups = 1 if message_id in self.answers_awaited else response_groups_for(participants)
             self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
             self.answers_awaited[message_id] = True
 
@@ -326,8 +342,14 @@ class Repair:
         return self.responses.next_at()
 
     def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
+        """Return how long to wait before asking: T_req, and twice as long after a request; own ones within a bound.
+
+        If many participants lack a message, a request of one is ``heard`` by the others, and counts as theirs.
+        """
         first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self.config)
-        return wait_after(first_offset_ms, asked, heard, self.config)
+        if heard:
+            return 2 * first_offset_ms
+        return min(2 * first_offset_ms, max(_LONGEST_WAIT_MS, self.config.t_min_ms)) if asked else first_offset_ms
 
     def _back_off(self, message_id: str, asked: int, now_ms: int, heard: int = 0) -> None:
         at_ms = now_ms + self._wait(message_id, asked, heard)

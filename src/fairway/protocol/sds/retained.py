@@ -9,11 +9,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fairway.options import RepairConfig
 from fairway.protocol.journal import Journal, Row
 from fairway.wire.sds import SdsCodec, SdsMessage
 
 RETAINED: Final = "retained"
+MAX_RETAINED: Final = 1_000
+_MAX_BYTES: Final = 33_554_432
 
 
 class Retained(NamedTuple):
@@ -27,12 +28,11 @@ class Retained(NamedTuple):
 class RetainedMessages:
     """The newest messages, by id."""
 
-    def __init__(self, config: RepairConfig, journal: Journal, codec: SdsCodec) -> None:
+    def __init__(self, journal: Journal, codec: SdsCodec, *, enabled: bool) -> None:
         self._messages: OrderedDict[str, Retained] = OrderedDict()
         self._bytes = 0
         self._order = 0
-        self._max_messages = config.retained_messages if config.enabled else 0
-        self._max_bytes = config.retained_bytes
+        self._enabled = enabled
         self._journal = journal
         self._codec = codec
 
@@ -48,7 +48,7 @@ class RetainedMessages:
 
     def keep(self, message: SdsMessage, encoded: bytes | None = None) -> None:
         """Keep a message; it is encoded if its bytes are not given."""
-        if not self._max_messages or message.message_id in self._messages:
+        if not self._enabled or message.message_id in self._messages:
             return
         self._journal.touch(RETAINED, message.message_id)
         self.keep_again(message.message_id, self._order + 1, encoded or self._codec.encode(message))
@@ -65,7 +65,7 @@ class RetainedMessages:
         self._messages[message_id] = Retained(order, encoded)
         self._order = order
         self._bytes += len(encoded)
-        while len(self._messages) > self._max_messages or self._bytes > self._max_bytes:
+        while len(self._messages) > (MAX_RETAINED if self._enabled else 0) or self._bytes > _MAX_BYTES:
             oldest, gone = self._messages.popitem(last=False)
             self._bytes -= len(gone.encoded)
             self._journal.touch(RETAINED, oldest)

@@ -44,21 +44,6 @@ TABLES: Final = (
     UNCITED,
 )
 """In the order in which they are loaded: rows may need those of earlier tables."""
-_NEVER_ENOUGH: Final = (1 << 31, ())
-"""Two columns of an outgoing message that only earlier versions read: how many acknowledgements are enough, and whose.
-
-With these values an earlier version forgets no message by itself, as this version does not."""
-_NOT_YET_MS: Final = 1 << 62
-"""Since when a missing message is waited for that may not come before another one (`MissingDependency.blocked_on`).
-
-Its row names that one, too, and says whether it came and who turned it away, or, of what is of no use, until when. If
-it does not, as those of earlier versions, or nothing is known of that one any more, the message is asked for after a
-restart, and waited for from then on. Its row says so from the next sweep on, since what is loaded is what the store
-has.
-"""
-
-
-_EARLIER_COLUMNS: Final = 4
 
 
 class SdsState:
@@ -132,16 +117,13 @@ class SdsState:
 
     def _load_tables(self, tables: dict[str, list[tuple[str, Row]]]) -> None:
         channel = self._channel
-        # Earlier versions wrote shorter rows, without ``born_at`` and fingerprints.
-        for _, (lamport, sequence, *later) in tables[META]:
-            channel.lamport, channel.sequence = lamport, sequence
-            # Earlier versions stored less.
-            channel.born_at, since_ms, lacking = later if len(later) > 1 else (*(later or [lamport]), None, ())
+        for _, (lamport, sequence, born_at, since_ms, lacking) in tables[META]:
+            channel.lamport, channel.sequence, channel.born_at = lamport, sequence, born_at
             channel.vouching.doubtful_since_ms, channel.vouching.lacking = since_ms, tuple(lacking)
         for _, (lamport, message_id) in tables[FORGOTTEN]:
             channel.history.window = (operator.index(lamport), message_id)
-        for key, (lamport, hint, sender, *prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
-            channel.history.add(HistoryRecord(lamport, key, hint, intern(sender), *prints))
+        for key, (lamport, hint, sender, prints) in sorted(tables[HISTORY], key=lambda item: (item[1][0], item[0])):
+            channel.history.add(HistoryRecord(lamport, key, hint, intern(sender), prints))
         for key, (lost,) in tables[SETTLED]:
             channel.dependencies.settled[key] = lost
         for key, row in sorted(tables[OUTGOING], key=lambda item: item[1][0]):
@@ -152,20 +134,20 @@ class SdsState:
         for _, (waited_ms,) in tables[WAITED]:
             clock = channel.dependencies.clock
             clock.waited_ms = clock.stored_ms = operator.index(waited_ms)
-        # Earlier versions stored a wall clock here, which is far ahead of the waiting clock.
+        # The waiting clock is stored in steps, so that it may be behind what was noted by it.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
-        lacked: dict[str, Row] = {}
-        for key, (hint, sender, since_ms, *later) in sorted(tables[MISSING], key=_since):
-            waited, lacking = later[:1], tuple(later[1:])
-            if lacking:
-                lacked[key] = lacking
-            since_waited_ms = min([*waited, latest_ms])
+        for key, (hint, sender, since_ms, since_waited_ms, turned_away, blocked_on, release_after) in sorted(
+            tables[MISSING], key=lambda item: (item[1][3], item[1][2], item[0])
+        ):
+            waited_ms = min(since_waited_ms, latest_ms)
             incoming.missing[key] = MissingDependency(
                 entry=HistoryEntry(key, hint, sender),
                 since_ms=since_ms,
-                since_waited_ms=since_waited_ms,
-                first_waited_ms=since_waited_ms,
-                is_resumed=_NOT_YET_MS in waited,
+                since_waited_ms=waited_ms,
+                first_waited_ms=waited_ms,
+                turned_away=turned_away,
+                blocked_on=blocked_on,
+                release_after=tuple(release_after),
             )
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.profile.codec.decode(encoded)
@@ -178,22 +160,12 @@ class SdsState:
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
             if not waited_for:
                 channel.dependencies.held_back[message.message_id] = None
-        for key, (lacks, turned_away, is_refused) in lacked.items():
-            missing = incoming.missing[key]
-            missing.turned_away, missing.is_refused = turned_away, bool(is_refused)
-            missing.release_after = is_refused if isinstance(is_refused, tuple) else ()
-            places = (incoming.missing, incoming, channel.history, channel.dependencies.settled)
-            if any(lacks in place for place in places):
-                # If that one is not missing any more, the next sweep asks for this one.
-                missing.blocked_on, missing.is_resumed = lacks, False
-            else:
-                channel.journal.touch(MISSING, key)
         for buffer, table in (
             (channel.repair.requests, REPAIR_REQUESTS),
             (channel.repair.responses, REPAIR_RESPONSES),
         ):
-            for key, (hint, sender, at_ms, asked, *heard) in tables[table]:
-                added, evicted = buffer.add(HistoryEntry(key, hint, sender), at_ms, asked, *heard)
+            for key, (hint, sender, at_ms, asked, heard) in tables[table]:
+                added, evicted = buffer.add(HistoryEntry(key, hint, sender), at_ms, asked, heard)
                 without_room = evicted if added else key
                 if without_room is not None:
                     channel.journal.touch(table, without_room)
@@ -262,21 +234,18 @@ class SdsState:
         if missing is None:
             return None
         _, hint, sender = missing.entry
-        if missing.blocked_on is not None:
-            lacking = (missing.blocked_on, missing.turned_away, missing.release_after or missing.is_refused)
-            return (hint, sender, missing.since_ms, _NOT_YET_MS, *lacking)
-        return (hint, sender, missing.since_ms, _NOT_YET_MS if missing.is_resumed else missing.since_waited_ms)
+        waited = (missing.since_ms, missing.since_waited_ms)
+        return (hint, sender, *waited, missing.turned_away, missing.blocked_on, missing.release_after)
 
     def _outgoing_row(self, key: str) -> Row | None:
         waiting = self._channel.outgoing.messages.get(key)
         if waiting is None:
             return None
         encoded = self._channel.profile.codec.encode(waiting.message)
-        return (waiting.sequence, encoded, *_NEVER_ENOUGH, waiting.made_ms)
+        return (waiting.sequence, encoded, waiting.made_ms)
 
     def _load_outgoing(self, key: str, row: Row) -> None:
-        # Earlier versions wrote no ``made_ms``.
-        sequence, encoded, _, _, made_ms = row if len(row) > _EARLIER_COLUMNS else (*row, 0)
+        sequence, encoded, made_ms = row
         message = self._channel.profile.codec.decode(encoded)
         self._channel.outgoing.messages[key] = OutgoingMessage(message=message, sequence=sequence, made_ms=made_ms)
 
@@ -301,9 +270,3 @@ class SdsState:
             return None
         _, hint, sender = scheduled.entry
         return (hint, sender, scheduled.at_ms, scheduled.asked, scheduled.heard)
-
-
-def _since(item: tuple[str, Row]) -> tuple[Row, Row, str]:
-    """Return a sort key of missing messages: since when each is waited for."""
-    key, (_, _, since_ms, *later) = item
-    return tuple(later[:1]), (since_ms,), key

@@ -88,11 +88,6 @@ class Vouching:
         """Note that a message was parked whose author reads citations one by one, and so waits for a filter."""
         self._filters_due = _TOLD_TIMES
 
-    def remember_news_of(self, other: Vouching) -> None:
-        """Take over who waits to hear of what, which is not stored: who misses an acknowledgement asks again."""
-        self._has_news, self._attached_ms = other._has_news, other._attached_ms
-        self._filters_due = other._filters_due
-
     def vouches(self, now_ms: int, *, is_incomplete: bool) -> bool:
         """Return whether this participant has all that a message descends from which it makes now.
 

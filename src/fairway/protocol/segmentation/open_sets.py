@@ -20,7 +20,6 @@ from fairway.events import Limit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairway.options import SegmentationConfig
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 SEGMENT_OVERHEAD_BYTES: Final = 1_024
@@ -36,6 +35,20 @@ BECOMING_WHOLE_FACTOR: Final = 4
 """Factor by which a message that is next may exceed the quotas of bytes if all that it lacks fits in."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """How much a reassembler holds."""
+
+    sets_per_sender: int = 1_000
+    """Incomplete messages of a sender. Segments that are next may begin more: only the quotas of bytes bound those."""
+    bytes_per_sender: int
+    """Payload of the incomplete messages of a sender, plus `SEGMENT_OVERHEAD_BYTES` for each segment."""
+    all_bytes: int
+    """The same for all senders together."""
+    ended_sets: int = 10_000
+    """Completed and given up messages whose late segments are recognised."""
+
+
 @dataclass(slots=True)
 class _Holding:
     """The incomplete sets of one sender."""
@@ -49,8 +62,10 @@ class _Holding:
 class OpenSets:
     """All incomplete sets."""
 
-    def __init__(self, config: SegmentationConfig) -> None:
-        self._config = config
+    def __init__(self, quotas: Quotas, timeout_ms: int) -> None:
+        """Hold nothing; a set that gains no segment for ``timeout_ms`` is overdue."""
+        self._quotas = quotas
+        self._timeout_ms = timeout_ms
         self._senders: dict[str, _Holding] = {}
         self._sets: OrderedDict[str, SegmentSet] = OrderedDict()
         """By name; the set that gained a segment last is last."""
@@ -82,7 +97,7 @@ class OpenSets:
         own = self._senders.get(target.key.sender_id, _Holding())
         is_new = target.name not in self._sets
         if not is_next:
-            if is_new and len(own.opened) >= self._config.max_sets_per_sender:
+            if is_new and len(own.opened) >= self._quotas.sets_per_sender:
                 return Limit.SEGMENT_SETS_OF_SENDER
             return self._exceeded(own, cost, 1, _NEW_SETS_SHARE if is_new else 1, waiting_bytes)
         full = self._exceeded(own, cost, _NEXT_FACTOR, 1, waiting_bytes)
@@ -93,10 +108,9 @@ class OpenSets:
         )
 
     def _exceeded(self, own: _Holding, cost: int, factor: int, share: int, waiting_bytes: int) -> Limit | None:
-        config = self._config
-        if own.charged + cost > factor * config.max_buffered_bytes_per_sender // share:
+        if own.charged + cost > factor * self._quotas.bytes_per_sender // share:
             return Limit.SEGMENT_BYTES_OF_SENDER
-        if self._charged + waiting_bytes + cost > factor * config.max_buffered_bytes // share:
+        if self._charged + waiting_bytes + cost > factor * self._quotas.all_bytes // share:
             return Limit.SEGMENT_BYTES
         return None
 
@@ -118,7 +132,7 @@ class OpenSets:
     def next_deadline(self) -> int | None:
         """Return when the first set will have waited too long; None if there is none."""
         oldest = next(iter(self._sets.values()), None)
-        return None if oldest is None else oldest.grown_ms + self._config.reassembly_timeout_ms
+        return None if oldest is None else oldest.grown_ms + self._timeout_ms
 
     def overdue(self, now_ms: int) -> SegmentSet | None:
         """Return a set that has waited too long, the longest waiting first."""

@@ -33,7 +33,7 @@ from fairway.errors import SegmentError
 from fairway.events import Limit, LossReason
 from fairway.protocol.segmentation import records
 from fairway.protocol.segmentation.assembly import Unassembled, assemble
-from fairway.protocol.segmentation.open_sets import OpenSets
+from fairway.protocol.segmentation.open_sets import OpenSets, Quotas
 from fairway.protocol.segmentation.outcomes import (
     GIVEN_UP,
     HASH_MISMATCH,
@@ -51,11 +51,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from fairway.options import SegmentationConfig
-    from fairway.protocol.segmentation.records import Row
+    from fairway.protocol.journal import Row
     from fairway.wire.segment import Segment, SegmentFormat
 
 MAX_REMEMBERED_SENDINGS: Final = 16
 """Ended sendings of one payload by one sender that are remembered: each new segment is compared with all."""
+
+_OF_ONE_SENDER: Final = 8
+"""One sender may use one part in so many of ``max_buffered_bytes``."""
 
 IDS_PER_SET: Final = 16
 """SDS ids kept for each ended set, on average; a message of 1 MiB has 12 segments by default."""
@@ -77,6 +80,7 @@ class Reassembler:
     """Reassembles the messages of one channel.
 
     ``on_change`` is called with the key of each row that was put or deleted; `row` returns None if it was deleted.
+    By default the ``quotas`` follow from ``config.max_buffered_bytes``.
     """
 
     def __init__(
@@ -84,12 +88,14 @@ class Reassembler:
         config: SegmentationConfig,
         segment_format: SegmentFormat,
         on_change: Callable[[str], None] = _ignore,
+        quotas: Quotas | None = None,
     ) -> None:
-        self._config = config
+        most = config.max_buffered_bytes
+        self.quotas = quotas or Quotas(bytes_per_sender=most // _OF_ONE_SENDER, all_bytes=most)
         self._format = segment_format
         self._on_change = on_change
         self._sendings: dict[_Identity, list[SegmentSet]] = {}
-        self._open = OpenSets(config)
+        self._open = OpenSets(self.quotas, config.reassembly_timeout_ms)
         self._ended: OrderedDict[str, SegmentSet] = OrderedDict()
         """The completed and the given up sets by name, the least recently changed first."""
         self._ended_ids = 0
@@ -99,13 +105,7 @@ class Reassembler:
         # LIP-243 bounds every participant's segments by one configured size. SEGMENTATION makes the size the
         # sender's own choice, so there the bound is what may be kept of a sender at all.
         self._max_payload_bytes = (
-            config.segment_size_bytes if segment_format.self_describing else config.max_buffered_bytes_per_sender
-        )
-        # SEGMENTATION, "Denial of Service": at most 256, which no option of ours can change.
-        self._max_segments = (
-            config.max_total_segments
-            if segment_format.self_describing
-            else min(config.max_total_segments, MAX_SEGMENTS)
+            config.segment_size_bytes if segment_format.self_describing else self.quotas.bytes_per_sender
         )
 
     def accept(
@@ -125,7 +125,7 @@ class Reassembler:
         taken by complete messages that wait for their causal place, and count as used. Raises nothing.
         """
         try:
-            segment = self._format.decode(content, self._max_segments)
+            segment = self._format.decode(content)
         except SegmentError as error:
             # Where whole messages are not wrapped, what is no protobuf is one.
             is_other = error.reason == UNDECODABLE and not self._format.self_describing
@@ -157,9 +157,9 @@ class Reassembler:
             self._counts["segments_duplicate"] += 1
             return SegmentKept(segments=target, is_duplicate=True)
         counts = target.counts_with(segment)
-        if sum(counts) > self._max_segments:
+        if sum(counts) > MAX_SEGMENTS:
             # A segment of SEGMENTATION names one count, of data or of parity: only both together may be too many.
-            return self._refuse(INVALID, f"{sum(counts)} segments, at most {self._max_segments} allowed")
+            return self._refuse(INVALID, f"{sum(counts)} segments, at most {MAX_SEGMENTS} allowed")
         if not target.fits_shards(segment):
             return self._refuse("contradicting", "its length does not fit the other segments of its message")
         payload = self._assembled(target, segment)
@@ -179,7 +179,7 @@ class Reassembler:
     def is_piece(self, content: bytes, payload: bytes) -> bool:
         """Return whether the content of an SDS message is a data segment of a payload, where its index says."""
         try:
-            return self._format.decode(content, self._max_segments).is_piece_of(payload)
+            return self._format.decode(content).is_piece_of(payload)
         except SegmentError:
             return False
 
@@ -392,7 +392,7 @@ class Reassembler:
         self._ended.move_to_end(ended.name)
         self._ended_ids += new_ids
         self._on_change(records.set_row_key(ended))
-        most = self._config.max_completed_sets
+        most = self.quotas.ended_sets
         while self._ended and (len(self._ended) > most or self._ended_ids > most * IDS_PER_SET):
             self._forget(next(iter(self._ended.values())))
         of_payload = [kept for kept in self._sendings.get(_identity_of(ended), ()) if not kept.is_open]

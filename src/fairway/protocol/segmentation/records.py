@@ -5,7 +5,7 @@ There is one row for each set, with the SDS ids of its segments, and one for eac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from fairway.errors import SnapshotError
 from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, SetKey, SetState
@@ -13,8 +13,7 @@ from fairway.protocol.segmentation.segment_set import SegmentIndex, SegmentSet, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-RowValue: TypeAlias = "int | str | bytes | bool | tuple[RowValue, ...] | None"
-Row: TypeAlias = tuple[RowValue, ...]
+    from fairway.protocol.journal import Row
 
 _SET: Final = "set"
 _CLASSES: Final = {"data": False, "parity": True}
@@ -55,19 +54,18 @@ def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
     """Return the sets in rows, the least recently changed first; raises `SnapshotError` for rows of another kind."""
     sets: dict[str, SegmentSet] = {}
     segment_rows: list[Row] = []
-    for key, row in rows:
-        if key.startswith(f"{_SET}/"):
-            kept = _set_of(row)
-            sets[kept.name] = kept
-        else:
-            segment_rows.append(row)
-    for row in segment_rows:
-        match row:
-            case (str(name), bool(is_parity), int(number), str(sds_id), bytes(payload)) if name in sets:
-                index = SegmentIndex(is_parity, number)
-                sets[name].ids[index], sets[name].payloads[index] = sds_id, payload
-            case _:
-                raise SnapshotError("a stored segment cannot be read, or its set is missing")
+    try:
+        for key, row in rows:
+            if key.startswith(f"{_SET}/"):
+                kept = _set_of(row)
+                sets[kept.name] = kept
+            else:
+                segment_rows.append(row)
+        for name, is_parity, number, sds_id, payload in segment_rows:
+            index = SegmentIndex(is_parity, number)
+            sets[name].ids[index], sets[name].payloads[index] = sds_id, payload
+    except (ValueError, TypeError, LookupError) as error:
+        raise SnapshotError(f"a stored segment, or its set, cannot be read: {error}") from error
     return sorted(sets.values(), key=lambda kept: kept.turn)
 
 
@@ -79,39 +77,15 @@ def _set_row(kept: SegmentSet) -> Row:
 
 
 def _set_of(row: Row) -> SegmentSet:
-    match row:
-        case (
-            str(sender_id),
-            bytes(payload_hash),
-            int() | None as payload_length,
-            int(generation),
-            int(data_count),
-            int(parity_count),
-            int(first_base),
-            int(last_base),
-            int(grown_ms),
-            int(turn),
-            str(state),
-            tuple(ids),
-        ):
-            return SegmentSet(
-                key=SetKey(sender_id, payload_hash, payload_length, generation),
-                data_count=data_count,
-                parity_count=parity_count,
-                first_base=first_base,
-                last_base=last_base,
-                grown_ms=grown_ms,
-                turn=turn,
-                state=SetState(state),
-                ids=dict(map(_id_of, ids)),
-            )
-        case _:
-            raise SnapshotError("a stored segment set cannot be read")
-
-
-def _id_of(entry: RowValue) -> tuple[SegmentIndex, str]:
-    match entry:
-        case (bool(is_parity), int(number), str(sds_id)):
-            return SegmentIndex(is_parity, number), sds_id
-        case _:
-            raise SnapshotError("the ids of a stored segment set cannot be read")
+    *key, data_count, parity_count, first_base, last_base, grown_ms, turn, state, ids = row
+    return SegmentSet(
+        key=SetKey(*key),
+        data_count=data_count,
+        parity_count=parity_count,
+        first_base=first_base,
+        last_base=last_base,
+        grown_ms=grown_ms,
+        turn=turn,
+        state=SetState(state),
+        ids={SegmentIndex(is_parity, number): sds_id for is_parity, number, sds_id in ids},
+    )

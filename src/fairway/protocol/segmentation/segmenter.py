@@ -1,7 +1,7 @@
 """Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Segmentation").
 
 Invariants: every receiver reassembles what `Segmenter.split` returns to the payload; no segment exceeds the configured
-size; there are at most ``max_total_segments``; and a payload that is sent unmodified never looks like a segment.
+size; there are at most 256; and a payload that is sent unmodified never looks like a segment.
 
 The formats differ in the plan: how long a piece of the payload is, how many segments and parity segments there are, and
 whether a payload that fits one segment is sent unmodified. How segments are made by a plan is the same for all.
@@ -92,12 +92,6 @@ class Segmenter:
         self._config = config
         self._format = segment_format
         self._single_segment_parity = single_segment_parity
-        # SEGMENTATION, "Sending": never more than 256 segments; LIP-243 leaves the number to the participants.
-        self._max_total = (
-            config.max_total_segments
-            if segment_format.self_describing
-            else min(config.max_total_segments, MAX_SEGMENTS)
-        )
         self.segment_payload_bytes = _payload_bytes(config, segment_format)
         """Longest piece of a payload in one segment."""
         self.limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
@@ -156,21 +150,16 @@ class Segmenter:
         # The specification tells only the rate; existing senders round down, so that of an eighth 2 to 7 segments
         # would have no parity.
         count = parity_segments(data_count, config.parity_rate, round_up=False)
-        count = max(count, min(config.min_parity_segments, data_count))
         # "MUST NOT produce more than 256 total segments": parity is a MAY, so it is parity that gives way.
-        return count if data_count + count <= self._max_total else 0
+        return count if data_count + count <= MAX_SEGMENTS else 0
 
     def _max_data_count(self) -> int:
-        """Return how many data segments leave room for their parity within max_total_segments."""
-        total = self._max_total
+        """Return how many data segments leave room for their parity within 256 segments."""
         if not self._format.segments_any:
             return 1
         if not self._format.self_describing:
-            return total
-        for count in range(total, 0, -1):
-            if count + self.parity_count(count) <= total:
-                return count
-        raise ConfigurationError(f"max_total_segments of {total} leaves no room for parity; set it to 2 or more")
+            return MAX_SEGMENTS
+        return max(count for count in range(1, MAX_SEGMENTS + 1) if count + self.parity_count(count) <= MAX_SEGMENTS)
 
     def _segmented(self, payload: bytes, plan: _Plan) -> Segmentation:
         # SEGMENTATION, "Sending": MUST compute a 32-byte entire_message_hash = Keccak256(original_payload).
@@ -211,10 +200,6 @@ def _payload_bytes(config: SegmentationConfig, segment_format: SegmentFormat) ->
 
 
 def _waku_size(config: SegmentationConfig) -> int:
-    if config.max_total_segments < 2:
-        raise ConfigurationError(
-            "max_total_segments must be at least 2 in the Waku profile: a payload that looks like a segment takes two"
-        )
     if not config.parity_rate:
         return config.segment_size_bytes
     # "Implementations that apply parity SHALL use fixed-size shards of length segmentSize", and Leopard codes shards of

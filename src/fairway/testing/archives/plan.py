@@ -125,9 +125,7 @@ class GeneratorPlan:
     @property
     def segmentation(self) -> SegmentationConfig:
         """How long messages are segmented."""
-        return SegmentationConfig(
-            segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate, min_parity_segments=0
-        )
+        return SegmentationConfig(segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate)
 
     def profile_of(self, channel: int) -> Profile:
         """Return the profile of a channel; channels with the profile Logos are spread evenly."""

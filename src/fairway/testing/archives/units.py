@@ -97,7 +97,7 @@ class Maker:
         self.profile = plan.profile_of(channel)
         self.channel_id = f"channel-{channel:06}"
         self.content_topic = f"/fairway/1/{self.channel_id}-{self.profile.value}/proto"
-        self.id_rule = self.profile.options().sds.id_rule
+        self.id_rule = self.profile.id_rule
         self._channel = channel
         self._segmenter = Segmenter(plan.segmentation, self.profile.segments)
         bits = max(1, 8 * plan.bloom_bytes)

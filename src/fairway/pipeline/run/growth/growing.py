@@ -43,7 +43,6 @@ from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import TableFiles, told_file
-from fairway.wire.segment import MAX_SEGMENTS
 
 MOST_GROWN: Final = 0.2
 """The share of the rows of a run that may come or be replaced: with more, a whole run costs less."""
@@ -163,7 +162,7 @@ class _Growth:
 
     def _decoder(self) -> BatchDecoder:
         options = self.options
-        return BatchDecoder(options.profile, None, self.keys, MAX_SEGMENTS, channel_topics=options.channel_topics)
+        return BatchDecoder(options.profile, None, self.keys, channel_topics=options.channel_topics)
 
     def changes(self, messages: MessageChanges, stores: Sequence[str]) -> dict[str, TableChange]:
         """Return how each table changes."""
