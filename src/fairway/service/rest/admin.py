@@ -25,7 +25,7 @@ from fairway.nodes.listeners import Criterion
 from fairway.nodes.protocols.relay import RELAY_PROTOCOL
 from fairway.nodes.rest.shapes import json_of
 from fairway.service.rest.answers import JSON, RefusedError, answer, decode_body, fine
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints
 from fairway.wire.filter import FILTER_PUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
@@ -107,11 +107,8 @@ PeerCounts = dict[str, dict[str, int]]
 """Counts by group and name."""
 
 
-class AdminEndpoints:
+class AdminEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def peers(self, _: Request) -> Response:
         """Return the connected peers."""

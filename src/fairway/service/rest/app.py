@@ -37,7 +37,7 @@ from fairway.errors import FairwayError
 from fairway.libp2p.transports.web_origins import is_loopback
 from fairway.service.rest.admin import AdminEndpoints
 from fairway.service.rest.answers import PlainText, RefusedError
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints, RestContext
 from fairway.service.rest.events import EventEndpoints
 from fairway.service.rest.filter import FilterEndpoints
 from fairway.service.rest.health import HealthEndpoints
@@ -58,7 +58,7 @@ ANSWER_TIMEOUT_S: Final = 20.0
 Handler = Callable[[Request], Awaitable[Response]]
 _NO_ROUTE: Final = "this node has no such call; /docs lists those that it has"
 _LOG: Final = logging.getLogger(__name__)
-_ENDPOINTS: Final[dict[str, Callable[[RestContext], object]]] = {
+_ENDPOINTS: Final[dict[str, type[Endpoints]]] = {
     "node": HealthEndpoints,
     "relay": RelayEndpoints,
     "lightpush": LightPushEndpoints,

@@ -140,6 +140,13 @@ class RestContext:
         self.node.leave(pubsub_topics)
 
 
+class Endpoints:
+    """The handlers of calls with one tag."""
+
+    def __init__(self, context: RestContext) -> None:
+        self._context: Final = context
+
+
 def client_of(request: Request) -> str:
     """Return the name of the client for the rate limits of the services: its IP address."""
     return f"rest:{request.client.host if request.client else ''}"

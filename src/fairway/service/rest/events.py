@@ -27,7 +27,7 @@ from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.nodes.rest.shapes import StoredEntry, hex_of, json_of, store_shape
 from fairway.service.distribution import ArrivedMessage
 from fairway.service.rest.answers import RefusedError
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints, RestContext
 from fairway.subscription import Subscription
 from fairway.units import counted
 
@@ -50,11 +50,8 @@ _HEADERS: Final = [
 ]
 
 
-class EventEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
+class EventEndpoints(Endpoints):
+    """The handlers of one server."""
 
     async def stream(self, request: Request) -> Response:
         """Begin an event stream."""

@@ -15,18 +15,15 @@ from starlette.responses import Response
 
 from fairway.nodes.rest.shapes import FilterAllRequest, FilterAnswer, FilterRequest, filter_shape
 from fairway.service.rest.answers import RefusedError, answer, decode_body
-from fairway.service.rest.context import RestContext, client_of
+from fairway.service.rest.context import Endpoints, client_of
 
 MAX_CONTENT_TOPICS: Final = 100
 """Content topics of one request, as in nwaku."""
 _Asked = TypeVar("_Asked", FilterRequest, FilterAllRequest)
 
 
-class FilterEndpoints:
+class FilterEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def subscribe(self, request: Request) -> Response:
         """Subscribe to content topics."""

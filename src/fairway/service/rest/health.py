@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from fairway.libp2p.gossipsub.options import GossipsubOptions
 from fairway.service.rest.answers import PlainText, answer
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints, RestContext
 from fairway.visible import visible
 
 READY, NOT_READY, NOT_MOUNTED = "READY", "NOT_READY", "NOT_MOUNTED"
@@ -51,11 +51,8 @@ class Info(Struct, rename="camel"):
     enr_uri: str | UnsetType = UNSET
 
 
-class HealthEndpoints:
+class HealthEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def health(self, _: Request) -> Response:
         """Return the health of the node and of its protocols."""

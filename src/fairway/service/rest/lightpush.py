@@ -17,7 +17,7 @@ from starlette.responses import Response
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.nodes.rest.shapes import PushAnswer, PushRequest, message_of
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
-from fairway.service.rest.context import RestContext, client_of
+from fairway.service.rest.context import Endpoints, RestContext, client_of
 from fairway.service.rest.relay import stamped
 from fairway.wire.lightpush import LightPushRequest, LightPushResponse, StatusCode
 from fairway.wire.waku_message import encode_waku_message
@@ -28,11 +28,8 @@ _NWAKU_TEXTS: Final = {
 }
 
 
-class LightPushEndpoints:
+class LightPushEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def push(self, request: Request) -> Response:
         """Publish a message."""

@@ -15,17 +15,14 @@ from fairway.errors import ConfigurationError, DecodeError
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.rest.shapes import MessageRequest, MessagingAnswer, MessagingRequest, message_of
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints
 
 _DROPPED: Final = "X-Messaging-Dropped"
 """Header with the number of records that were evicted since they were fetched last."""
 
 
-class MessagingEndpoints:
+class MessagingEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def subscribe(self, request: Request) -> Response:
         """Subscribe to content topics."""

@@ -19,7 +19,7 @@ from fairway.errors import FairwayError
 from fairway.service.archives import ArchiveStatistics
 from fairway.service.distribution import ShardTotals
 from fairway.service.proof_gate import GateStatistics
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints, RestContext
 from fairway.service.rest.nwaku_metrics import counter, gauge, nwaku_metrics
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,11 +34,8 @@ _COUNTERS: Final = {
 """The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
 
 
-class MetricsEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
+class MetricsEndpoints(Endpoints):
+    """The handlers of one server."""
 
     async def text(self, _: Request) -> Response:
         """Return all statistics as text."""

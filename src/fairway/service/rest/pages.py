@@ -17,17 +17,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from fairway.service.rest.answers import answer
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints
 from fairway.service.rest.openapi import openapi_document
 
 _PART: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
-class PageEndpoints:
+class PageEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, _: RestContext) -> None:
-        self._document: Final = bytes(answer(openapi_document(metadata.version("fairway"))).body)
 
     async def operator(self, _: Request) -> Response:
         """Return the page that shows the node at work."""
@@ -39,7 +36,7 @@ class PageEndpoints:
 
     async def openapi(self, _: Request) -> Response:
         """Return the OpenAPI document."""
-        return Response(self._document, media_type="application/json")
+        return answer(openapi_document(metadata.version("fairway")))
 
 
 def _page(name: str) -> Response:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Collection
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,17 +19,14 @@ from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.rules import Refusal
 from fairway.nodes.rest.shapes import MessageRequest, message_of, relay_shape
 from fairway.service.rest.answers import RefusedError, answer, decode_body, fine
-from fairway.service.rest.context import RestContext
+from fairway.service.rest.context import Endpoints
 from fairway.wire.lightpush import StatusCode
 from fairway.wire.topics import StaticShard
 from fairway.wire.waku_message import WakuMessage
 
 
-class RelayEndpoints:
+class RelayEndpoints(Endpoints):
     """The handlers of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
 
     async def subscribe(self, request: Request) -> Response:
         """Subscribe to pubsub topics."""

@@ -24,7 +24,7 @@ from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.protocols.store_service import DEFAULT_PAGE_SIZE
 from fairway.nodes.rest.shapes import StoredEntry, StoredPage, hex_of, store_shape
 from fairway.service.rest.answers import RefusedError, answer
-from fairway.service.rest.context import RestContext, client_of
+from fairway.service.rest.context import Endpoints, client_of
 from fairway.service.rest.store_peers import ask_store_at, ask_store_peers
 from fairway.wire.store import (
     StoredMessage,
@@ -38,11 +38,8 @@ _FALSE: Final = {"n", "no", "false", "0", "off"}
 _INT64: Final = 2**63
 
 
-class StoreEndpoints:
-    """The handler of one server."""
-
-    def __init__(self, context: RestContext) -> None:
-        self._context: Final = context
+class StoreEndpoints(Endpoints):
+    """The handlers of one server."""
 
     async def messages(self, request: Request) -> Response:
         """Return a page of messages."""
