@@ -34,6 +34,8 @@ MAX_WAITING: Final = 1_024
 """Most messages that wait for verification, two seconds of work; as many may wait for a refresh of the group."""
 MAX_WAITING_OF_SOURCE: Final = 256
 """Most of them from one sender."""
+SUSPECTED_S: Final = 60.0
+"""Time after an invalid proof for which the other senders are served first."""
 _REFRESH_S: Final = 10.0
 """Interval between two refreshes of the group."""
 _HASTY_REFRESH_S: Final = 1.0
@@ -48,13 +50,15 @@ _OVERLOADED: Final = ProofRefusal(
 
 
 class ProofQueue(Generic[_Item]):
-    """The items that wait for verification. Sources take turns, one item each.
+    """The items that wait for verification. Sources take turns, one item each; suspects are served after all others.
 
-    If the queue is full, a new item displaces the last one of the source with the most items.
+    If the queue is full, a new item displaces the last one of a suspect, or else of the source with the most items.
     """
 
     def __init__(self) -> None:
         self._waiting: Final[OrderedDict[str, deque[_Item]]] = OrderedDict()
+        self._suspects: Final[OrderedDict[str, deque[_Item]]] = OrderedDict()
+        self._suspected_until_s: dict[str, float] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -63,29 +67,51 @@ class ProofQueue(Generic[_Item]):
 
     def put(self, source: str, item: _Item) -> _Item | None:
         """Append an item to the queue of its source; return the item that has no room: another one, or this."""
-        own = len(self._waiting.get(source, ()))
+        sources = self._suspects if source in self._suspected_until_s else self._waiting
+        own = len(sources.get(source, ()))
         displaced: _Item | None = None
         if own >= MAX_WAITING_OF_SOURCE:
             return item
         if self._size >= MAX_WAITING:
-            longest = max(self._waiting.values(), key=len)
-            if len(longest) <= own + 1:
+            others = sources if sources is self._suspects else self._suspects or self._waiting
+            longest = max(others, key=lambda name: len(others[name]), default=None)
+            if longest is None or (others is sources and len(others[longest]) <= own + 1):
                 return item
-            displaced = longest.pop()
-            self._size -= 1
-        self._waiting.setdefault(source, deque()).append(item)
+            displaced = self._pop(others, longest)
+        sources.setdefault(source, deque()).append(item)
         self._size += 1
         return displaced
 
     def take(self) -> _Item | None:
         """Remove and return the next item; None if none waits."""
-        if not self._waiting:
+        sources = self._waiting or self._suspects
+        if not sources:
             return None
-        source, items = self._waiting.popitem(last=False)
+        source, items = sources.popitem(last=False)
         if len(items) > 1:
-            self._waiting[source] = items  # at the end: it is served again after all others
+            sources[source] = items  # at the end: it is served again after all others
         self._size -= 1
         return items.popleft()
+
+    def suspect(self, source: str, until_s: float) -> None:
+        """Serve a source after all others until `forgive` is called with a later time."""
+        self._suspected_until_s[source] = until_s
+        if source in self._waiting:
+            self._suspects[source] = self._waiting.pop(source)
+
+    def forgive(self, now_s: float) -> None:
+        """Forget the suspects whose time is over."""
+        for source in [source for source, until_s in self._suspected_until_s.items() if until_s <= now_s]:
+            del self._suspected_until_s[source]
+            if source in self._suspects:
+                self._waiting[source] = self._suspects.pop(source)
+
+    def _pop(self, sources: OrderedDict[str, deque[_Item]], source: str) -> _Item:
+        item = sources[source].pop()
+        if not sources[source]:
+            del sources[source]
+        self._size -= 1
+        return item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +216,8 @@ class ProofGate:
                     self._awaiting_refresh -= 1
             proof = self._validator.examine(message.message, _now_ms())
         if isinstance(proof, ProofRefusal):
+            if proof.fault is ProofFault.INVALID:
+                self._queue.suspect(source, monotonic_s() + SUSPECTED_S)
             return proof
         digest = hashlib.sha256(message.encoded).digest()
         if self._bytes_of.get(proof.epoch, {}).get(proof.nullifier) == digest:
@@ -208,7 +236,10 @@ class ProofGate:
         if displaced is not None:
             _settle(displaced, _OVERLOADED)
         self._arrived.set()
-        return await waiting.verified
+        refusal = await waiting.verified
+        if refusal is not None and refusal.fault is ProofFault.INVALID:
+            self._queue.suspect(source, monotonic_s() + SUSPECTED_S)
+        return refusal
 
     def _admit(self, proof: SignalProof, digest: bytes) -> ProofRefusal | None:
         refusal = self._validator.admit(proof, _now_ms())
@@ -253,6 +284,7 @@ class ProofGate:
     async def _keep_fresh(self) -> None:
         while True:
             await self._refresh()
+            self._queue.forgive(monotonic_s())
             oldest = self._group.network.epoch(_now_ms()) - self._group.network.max_epoch_gap
             self._validator.log.keep_from(oldest)
             for epoch in [epoch for epoch in self._bytes_of if epoch < oldest]:
