@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fairway.wire.hashing import keccak256
+from patience import run
 
 # Hypothesis draws constants of the loaded modules. A module that a test loads later would change its draws.
 keccak256(b"")
@@ -72,6 +74,15 @@ def in_turns(arguments: list[str], base: Path, worker: int, workers: int) -> lis
     found = [each for each in found if not each.endswith("__pycache__")]
     begin = len(found) * worker // workers
     return found[begin:] + found[:begin]
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, each in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -190,24 +190,21 @@ async def serves(node):
 
 @pytest.mark.parametrize("protocol", [*REQUEST_PROTOCOLS, RELAY_PROTOCOL])
 @MUXERS
-def test_garbage_in_a_stream_ends_only_the_stream(protocol, muxer, rng):
-    async def work():
-        async with Crowd.service() as node, await Host.start(muxers=[muxer]) as bad:
-            connection = await bad.connect(node.addresses[0])
-            for number in range(60):
-                stream = await connection.open_stream([protocol])
-                data = rng.randbytes(rng.randrange(200))
-                with contextlib.suppress(StreamError):
-                    await (stream.write_frame(data) if number % 2 else stream.write(data))
-                    await stream.close_write()
-                    while await stream.read():
-                        pass
-                await stream.reset()
-            await until(lambda: parts_of(node).host.statistics().inbound_streams <= 2)
-            assert connection in bad.connections()
-            await serves(node)
-
-    run(work())
+async def test_garbage_in_a_stream_ends_only_the_stream(protocol, muxer, rng):
+    async with Crowd.service() as node, await Host.start(muxers=[muxer]) as bad:
+        connection = await bad.connect(node.addresses[0])
+        for number in range(60):
+            stream = await connection.open_stream([protocol])
+            data = rng.randbytes(rng.randrange(200))
+            with contextlib.suppress(StreamError):
+                await (stream.write_frame(data) if number % 2 else stream.write(data))
+                await stream.close_write()
+                while await stream.read():
+                    pass
+            await stream.reset()
+        await until(lambda: parts_of(node).host.statistics().inbound_streams <= 2)
+        assert connection in bad.connections()
+        await serves(node)
 
 
 @pytest.mark.parametrize("protocol", REQUEST_PROTOCOLS)
@@ -240,37 +237,31 @@ def test_any_mutation_of_a_valid_request_is_answered_or_refused(protocol):
 
 
 @pytest.mark.parametrize("protocol", [*REQUEST_PROTOCOLS, RELAY_PROTOCOL])
-def test_a_frame_that_claims_2_gb_is_not_waited_for(protocol):
-    async def work():
-        async with Crowd.service() as node, await Host.start() as bad:
-            connection = await bad.connect(node.addresses[0])
-            stream = await connection.open_stream([protocol])
-            await stream.write(b"\x80\x80\x80\x80\x08" + bytes(1_000))
-            with pytest.raises(StreamError):
-                await asyncio.wait_for(stream.read(), PATIENCE_S)
-            assert parts_of(node).host.statistics().buffered_bytes < 10_000
-            await serves(node)
-
-    run(work())
+async def test_a_frame_that_claims_2_gb_is_not_waited_for(protocol):
+    async with Crowd.service() as node, await Host.start() as bad:
+        connection = await bad.connect(node.addresses[0])
+        stream = await connection.open_stream([protocol])
+        await stream.write(b"\x80\x80\x80\x80\x08" + bytes(1_000))
+        with pytest.raises(StreamError):
+            await asyncio.wait_for(stream.read(), PATIENCE_S)
+        assert parts_of(node).host.statistics().buffered_bytes < 10_000
+        await serves(node)
 
 
-def test_a_relayed_message_that_is_replayed_counts_once():
-    async def work():
-        async with Crowd.service() as node, await Host.start() as bad:
-            heard = await node.subscribe(SHARD, [TOPIC])
-            connection = await bad.connect(node.addresses[0])
-            stream = await connection.open_stream([RELAY_PROTOCOL])
-            await stream.write(subscription_frame((Change(topic=SHARD, subscribed=True),)))
-            frame = publish_frame(encode_message(Message(topic=SHARD, data=envelope())))
-            for _ in range(20):
-                await stream.write(frame * 100)
-            await until(lambda: parts_of(node).relay.statistics().duplicates == 1_999)
-            assert len(heard.take()) == 1
-            assert parts_of(node).distribution.statistics().messages == 1
-            assert len((await node.query(StoreQuery())).messages) == 1
-            await serves(node)
-
-    run(work())
+async def test_a_relayed_message_that_is_replayed_counts_once():
+    async with Crowd.service() as node, await Host.start() as bad:
+        heard = await node.subscribe(SHARD, [TOPIC])
+        connection = await bad.connect(node.addresses[0])
+        stream = await connection.open_stream([RELAY_PROTOCOL])
+        await stream.write(subscription_frame((Change(topic=SHARD, subscribed=True),)))
+        frame = publish_frame(encode_message(Message(topic=SHARD, data=envelope())))
+        for _ in range(20):
+            await stream.write(frame * 100)
+        await until(lambda: parts_of(node).relay.statistics().duplicates == 1_999)
+        assert len(heard.take()) == 1
+        assert parts_of(node).distribution.statistics().messages == 1
+        assert len((await node.query(StoreQuery())).messages) == 1
+        await serves(node)
 
 
 @pytest.mark.parametrize(
@@ -278,23 +269,20 @@ def test_a_relayed_message_that_is_replayed_counts_once():
     [b"", b"\xff\xff", envelope(b""), envelope(bytes(200_000)), envelope()[:-3]],
     ids=["empty", "garbage", "no-payload", "too-large", "cut-off"],
 )
-def test_an_invalid_relayed_message_is_dropped_and_its_peer_disconnected(data):
-    async def work():
-        async with Crowd.service() as node, await Host.start() as bad:
-            heard = await node.subscribe(SHARD, [TOPIC])
-            connection = await bad.connect(node.addresses[0])
-            stream = await connection.open_stream([RELAY_PROTOCOL])
-            await stream.write(subscription_frame((Change(topic=SHARD, subscribed=True),)))
-            for number in range(15):
-                mutated = data + bytes([0x82, 0x10, 1, number]) if data else data
-                await stream.write(publish_frame(encode_message(Message(topic=SHARD, data=mutated))))
-            await until(lambda: parts_of(node).relay.statistics().invalid > 0 or not bad.connections())
-            assert parts_of(node).distribution.statistics().messages == 0
-            assert set(parts_of(node).relay.refused) <= {StatusCode.BAD_REQUEST, StatusCode.PAYLOAD_TOO_LARGE}
-            assert not heard.take()
-            await serves(node)
-
-    run(work())
+async def test_an_invalid_relayed_message_is_dropped_and_its_peer_disconnected(data):
+    async with Crowd.service() as node, await Host.start() as bad:
+        heard = await node.subscribe(SHARD, [TOPIC])
+        connection = await bad.connect(node.addresses[0])
+        stream = await connection.open_stream([RELAY_PROTOCOL])
+        await stream.write(subscription_frame((Change(topic=SHARD, subscribed=True),)))
+        for number in range(15):
+            mutated = data + bytes([0x82, 0x10, 1, number]) if data else data
+            await stream.write(publish_frame(encode_message(Message(topic=SHARD, data=mutated))))
+        await until(lambda: parts_of(node).relay.statistics().invalid > 0 or not bad.connections())
+        assert parts_of(node).distribution.statistics().messages == 0
+        assert set(parts_of(node).relay.refused) <= {StatusCode.BAD_REQUEST, StatusCode.PAYLOAD_TOO_LARGE}
+        assert not heard.take()
+        await serves(node)
 
 
 async def read_nothing(stream):
@@ -302,36 +290,33 @@ async def read_nothing(stream):
 
 
 @MUXERS
-def test_a_subscriber_that_reads_nothing_takes_bounded_memory_and_delays_no_other(crowd, muxer):
-    async def work():
-        got = []
+async def test_a_subscriber_that_reads_nothing_takes_bounded_memory_and_delays_no_other(crowd, muxer):
+    got = []
 
-        async def read_all(stream):
-            while (frame := await stream.read_frame(1 << 20)) is not None:
-                got.append(decode_message_push(frame).message_bytes)
+    async def read_all(stream):
+        while (frame := await stream.read_frame(1 << 20)) is not None:
+            got.append(decode_message_push(frame).message_bytes)
 
-        async with (
-            crowd.service(archive=None) as node,
-            crowd.client(node, muxer, pushes=read_nothing) as slow,
-            crowd.client(node, muxer, pushes=read_all) as honest,
-        ):
-            for one in (slow, honest):
-                await crowd.request(one, node, FILTER_SUBSCRIBE_PROTOCOL, crowd.subscription([crowd.topic]))
-            sent = []
-            for number in range(400):
-                one = crowd.message(100_000)
-                sent.append(one.encoded)
-                await node.send(one)
-                if number % 20 == 19:
-                    await crowd.until(lambda: len(got) >= len(sent))
-            assert got == sent
-            statistics = parts_of(node).pusher.statistics()
-            crowd.report("40 MB past a slow subscriber:", **vars_of(statistics))
-            assert statistics.waiting_bytes <= 2 * MAX_WAITING_BYTES
-            assert statistics.dropped > 50
-            await crowd.serves(node)
-
-    crowd.run(work())
+    async with (
+        crowd.service(archive=None) as node,
+        crowd.client(node, muxer, pushes=read_nothing) as slow,
+        crowd.client(node, muxer, pushes=read_all) as honest,
+    ):
+        for one in (slow, honest):
+            await crowd.request(one, node, FILTER_SUBSCRIBE_PROTOCOL, crowd.subscription([crowd.topic]))
+        sent = []
+        for number in range(400):
+            one = crowd.message(100_000)
+            sent.append(one.encoded)
+            await node.send(one)
+            if number % 20 == 19:
+                await crowd.until(lambda: len(got) >= len(sent))
+        assert got == sent
+        statistics = parts_of(node).pusher.statistics()
+        crowd.report("40 MB past a slow subscriber:", **vars_of(statistics))
+        assert statistics.waiting_bytes <= 2 * MAX_WAITING_BYTES
+        assert statistics.dropped > 50
+        await crowd.serves(node)
 
 
 def vars_of(statistics):
@@ -339,131 +324,116 @@ def vars_of(statistics):
 
 
 @MUXERS
-def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_briefly(crowd, muxer):
-    async def work():
-        async with (
-            crowd.service(archive=None) as node,
-            crowd.client(node, muxer, relay=read_nothing) as slow,
-            crowd.client(node) as honest,
-        ):
-            stream = await slow.connections()[0].open_stream([RELAY_PROTOCOL])
-            await stream.write(subscription_frame((Change(topic=crowd.shard, subscribed=True),)))
-            await crowd.until(lambda: parts_of(node).relay.peer_count(crowd.shard))
-            answers = [await crowd.push(honest, node, 100_000) for _ in range(300)]
-            assert answers == [200] * 300
-            statistics = parts_of(node).relay.outbox_statistics()
-            crowd.report("30 MB past a slow relay peer:", **vars_of(statistics))
-            assert statistics.waiting_bytes <= 17 * MIB
-            assert statistics.dropped > 10  # how much the operating system holds in between is its business
-
-    crowd.run(work())
+async def test_a_relay_peer_that_reads_nothing_takes_bounded_memory_and_delays_others_briefly(crowd, muxer):
+    async with (
+        crowd.service(archive=None) as node,
+        crowd.client(node, muxer, relay=read_nothing) as slow,
+        crowd.client(node) as honest,
+    ):
+        stream = await slow.connections()[0].open_stream([RELAY_PROTOCOL])
+        await stream.write(subscription_frame((Change(topic=crowd.shard, subscribed=True),)))
+        await crowd.until(lambda: parts_of(node).relay.peer_count(crowd.shard))
+        answers = [await crowd.push(honest, node, 100_000) for _ in range(300)]
+        assert answers == [200] * 300
+        statistics = parts_of(node).relay.outbox_statistics()
+        crowd.report("30 MB past a slow relay peer:", **vars_of(statistics))
+        assert statistics.waiting_bytes <= 17 * MIB
+        assert statistics.dropped > 10  # how much the operating system holds in between is its business
 
 
-def test_a_flood_of_pushes_is_answered_with_429_while_an_honest_peer_is_served(crowd):
-    async def work():
-        async with (
-            crowd.service(request_rate=RequestRate(per_second=20.0, burst=40)) as node,
-            crowd.client(node) as bad,
-            crowd.client(node) as honest,
-        ):
-            codes = []
+async def test_a_flood_of_pushes_is_answered_with_429_while_an_honest_peer_is_served(crowd):
+    async with (
+        crowd.service(request_rate=RequestRate(per_second=20.0, burst=40)) as node,
+        crowd.client(node) as bad,
+        crowd.client(node) as honest,
+    ):
+        codes = []
 
-            async def flood():
-                while True:
-                    codes.append(await crowd.push(bad, node))
+        async def flood():
+            while True:
+                codes.append(await crowd.push(bad, node))
 
-            floods = [asyncio.create_task(flood()) for _ in range(20)]
-            try:
-                began_s = time.monotonic()
-                answers = [await crowd.push(honest, node) for _ in range(40)]
-                await crowd.until(lambda: 429 in codes)
-                took_s = time.monotonic() - began_s
-            finally:
-                for task in floods:
-                    task.cancel()
-                await asyncio.gather(*floods, return_exceptions=True)
-            served = answers.count(200)
-            crowd.report("flood:", requests=len(codes), refused=codes.count(429), honest=f"{served}/40")
-            assert answers == [200] * 40
-            assert set(codes) == {200, 429}
-            assert codes.count(200) <= 40 + 20 * (took_s + 1)
-            # Of the last request of each task the answer was not waited for.
-            assert 0 <= parts_of(node).limiters["lightpush"].refused - codes.count(429) <= 20
-
-    crowd.run(work())
+        floods = [asyncio.create_task(flood()) for _ in range(20)]
+        try:
+            began_s = time.monotonic()
+            answers = [await crowd.push(honest, node) for _ in range(40)]
+            await crowd.until(lambda: 429 in codes)
+            took_s = time.monotonic() - began_s
+        finally:
+            for task in floods:
+                task.cancel()
+            await asyncio.gather(*floods, return_exceptions=True)
+        served = answers.count(200)
+        crowd.report("flood:", requests=len(codes), refused=codes.count(429), honest=f"{served}/40")
+        assert answers == [200] * 40
+        assert set(codes) == {200, 429}
+        assert codes.count(200) <= 40 + 20 * (took_s + 1)
+        # Of the last request of each task the answer was not waited for.
+        assert 0 <= parts_of(node).limiters["lightpush"].refused - codes.count(429) <= 20
 
 
-def test_peers_that_query_pages_and_read_none_take_bounded_memory(crowd):
-    async def work():
-        query = encode_store_query_request(
-            StoreQueryRequest(
-                request_id="page",
-                include_data=True,
-                pubsub_topic=crowd.shard,
-                content_topics=(crowd.topic,),
-                pagination_limit=100,
-            )
+async def test_peers_that_query_pages_and_read_none_take_bounded_memory(crowd):
+    query = encode_store_query_request(
+        StoreQueryRequest(
+            request_id="page",
+            include_data=True,
+            pubsub_topic=crowd.shard,
+            content_topics=(crowd.topic,),
+            pagination_limit=100,
         )
-        async with (
-            crowd.service() as node,
-            crowd.client(node) as one,
-            crowd.client(node) as other,
-            crowd.client(node) as honest,
-        ):
-            for _ in range(40):
-                await node.send(crowd.message(100_000))
-            for bad in (one, other):
-                (connection,) = bad.connections()
-                # Sixty pages of a megabyte each: more than may wait for both of them.
-                streams = [await connection.open_stream([STORE_QUERY_PROTOCOL]) for _ in range(60)]
-                await asyncio.gather(*(stream.write_frame(query) for stream in streams))
-            await crowd.until(lambda: parts_of(node).pending_responses.given_up >= 50)
-            pending = parts_of(node).pending_responses
-            crowd.report("120 pages that nobody reads:", waiting=pending.size_bytes, answers=len(pending))
-            assert pending.size_bytes <= 64 * MIB
-            answer = decode_store_query_response(await crowd.request(honest, node, STORE_QUERY_PROTOCOL, query))
-            assert len(answer.messages) >= 5
-            await crowd.serves(node)
-
-    crowd.run(work())
+    )
+    async with (
+        crowd.service() as node,
+        crowd.client(node) as one,
+        crowd.client(node) as other,
+        crowd.client(node) as honest,
+    ):
+        for _ in range(40):
+            await node.send(crowd.message(100_000))
+        for bad in (one, other):
+            (connection,) = bad.connections()
+            # Sixty pages of a megabyte each: more than may wait for both of them.
+            streams = [await connection.open_stream([STORE_QUERY_PROTOCOL]) for _ in range(60)]
+            await asyncio.gather(*(stream.write_frame(query) for stream in streams))
+        await crowd.until(lambda: parts_of(node).pending_responses.given_up >= 50)
+        pending = parts_of(node).pending_responses
+        crowd.report("120 pages that nobody reads:", waiting=pending.size_bytes, answers=len(pending))
+        assert pending.size_bytes <= 64 * MIB
+        answer = decode_store_query_response(await crowd.request(honest, node, STORE_QUERY_PROTOCOL, query))
+        assert len(answer.messages) >= 5
+        await crowd.serves(node)
 
 
 @pytest.mark.parametrize("count", [1_001, 30_000])
-def test_a_store_query_for_more_hashes_than_anyone_needs_is_refused(crowd, count):
-    async def work():
-        async with crowd.service() as node, await Host.start() as bad:
-            await bad.connect(node.addresses[0])
-            hashes = tuple(number.to_bytes(32, "big") for number in range(count))
-            query = encode_store_query_request(StoreQueryRequest(request_id="many", message_hashes=hashes))
-            try:
-                answer = decode_store_query_response(await crowd.request(bad, node, STORE_QUERY_PROTOCOL, query))
-            except Libp2pError:
-                assert count == 30_000  # 1 MiB is not even read
-            else:
-                assert (answer.status_code, answer.messages) == (400, ())
-            await crowd.serves(node)
-
-    crowd.run(work())
+async def test_a_store_query_for_more_hashes_than_anyone_needs_is_refused(crowd, count):
+    async with crowd.service() as node, await Host.start() as bad:
+        await bad.connect(node.addresses[0])
+        hashes = tuple(number.to_bytes(32, "big") for number in range(count))
+        query = encode_store_query_request(StoreQueryRequest(request_id="many", message_hashes=hashes))
+        try:
+            answer = decode_store_query_response(await crowd.request(bad, node, STORE_QUERY_PROTOCOL, query))
+        except Libp2pError:
+            assert count == 30_000  # 1 MiB is not even read
+        else:
+            assert (answer.status_code, answer.messages) == (400, ())
+        await crowd.serves(node)
 
 
 @MUXERS
-def test_a_light_push_with_a_message_that_is_too_long_is_answered_with_413_and_its_own_id(crowd, muxer):
-    async def work():
-        message = bytes(3 * MIB)
-        asked = encode_lightpush_request(
-            LightPushRequest(request_id="mine", pubsub_topic=crowd.shard, message_bytes=message)
-        )
-        asked_v2 = encode_push_request_v2(
-            LightPushRequest(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
-        )
-        async with crowd.service() as node, crowd.client(node, muxer) as client:
-            answer = decode_lightpush_response(await crowd.request(client, node, LIGHTPUSH_PROTOCOL, asked))
-            assert (answer.request_id, answer.status_code) == ("mine", 413)
-            answer_v2 = decode_push_response_v2(await crowd.request(client, node, LIGHTPUSH_V2_PROTOCOL, asked_v2))
-            assert (answer_v2.request_id, answer_v2.is_success) == ("mine too", False)
-            assert "message size exceeded" in (answer_v2.info or "")
-            # The connection lives, and nothing of it is left in memory.
-            assert await crowd.push(client, node) == 200
-            await crowd.until(lambda: not parts_of(node).host.statistics().buffered_bytes)
-
-    crowd.run(work())
+async def test_a_light_push_with_a_message_that_is_too_long_is_answered_with_413_and_its_own_id(crowd, muxer):
+    message = bytes(3 * MIB)
+    asked = encode_lightpush_request(
+        LightPushRequest(request_id="mine", pubsub_topic=crowd.shard, message_bytes=message)
+    )
+    asked_v2 = encode_push_request_v2(
+        LightPushRequest(request_id="mine too", pubsub_topic=crowd.shard, message_bytes=message)
+    )
+    async with crowd.service() as node, crowd.client(node, muxer) as client:
+        answer = decode_lightpush_response(await crowd.request(client, node, LIGHTPUSH_PROTOCOL, asked))
+        assert (answer.request_id, answer.status_code) == ("mine", 413)
+        answer_v2 = decode_push_response_v2(await crowd.request(client, node, LIGHTPUSH_V2_PROTOCOL, asked_v2))
+        assert (answer_v2.request_id, answer_v2.is_success) == ("mine too", False)
+        assert "message size exceeded" in (answer_v2.info or "")
+        # The connection lives, and nothing of it is left in memory.
+        assert await crowd.push(client, node) == 200
+        await crowd.until(lambda: not parts_of(node).host.statistics().buffered_bytes)

@@ -16,7 +16,6 @@ from fairway.service.filter_pusher import FilterPusher
 from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.wire.waku_message import WakuMessage
-from patience import run
 
 SHARD = "/waku/2/rs/16/0"
 TOPIC = "/fairway-test/1/room/proto"
@@ -35,27 +34,24 @@ async def stored(archive):
         return (await node.query(StoreQuery())).messages
 
 
-def test_a_part_that_cannot_be_closed_keeps_no_message_from_the_disk(monkeypatch, tmp_path):
+async def test_a_part_that_cannot_be_closed_keeps_no_message_from_the_disk(monkeypatch, tmp_path):
     archive = f"sqlite:{tmp_path / 'messages.sqlite'}"
 
     async def fail(_):
         raise RuntimeError("cannot be closed")
 
-    async def work():
-        with monkeypatch.context() as broken:
-            broken.setattr(FilterPusher, "close", fail)
-            node = await ServiceNode.start(options(archive=archive))
-            subscription = await node.subscribe(SHARD, [TOPIC])
-            await node.send(message())
-            with pytest.raises(RuntimeError, match="cannot be closed"):
-                await node.close()
-        assert len([one async for one in subscription]) == 1
-        assert len(await stored(archive)) == 1
-
-    run(work())
+    with monkeypatch.context() as broken:
+        broken.setattr(FilterPusher, "close", fail)
+        node = await ServiceNode.start(options(archive=archive))
+        subscription = await node.subscribe(SHARD, [TOPIC])
+        await node.send(message())
+        with pytest.raises(RuntimeError, match="cannot be closed"):
+            await node.close()
+    assert len([one async for one in subscription]) == 1
+    assert len(await stored(archive)) == 1
 
 
-def test_a_cancelled_close_still_closes_everything(monkeypatch, tmp_path):
+async def test_a_cancelled_close_still_closes_everything(monkeypatch, tmp_path):
     archive = f"sqlite:{tmp_path / 'messages.sqlite'}"
 
     closing = asyncio.Event()
@@ -64,36 +60,30 @@ def test_a_cancelled_close_still_closes_everything(monkeypatch, tmp_path):
         closing.set()
         await asyncio.Event().wait()
 
-    async def work():
-        with monkeypatch.context() as broken:
-            broken.setattr(FilterPusher, "close", slow)
-            node = await ServiceNode.start(options(archive=archive))
-            await node.send(message())
-            giving_up = asyncio.create_task(node.close())
-            await closing.wait()
-            giving_up.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await giving_up
-        with pytest.raises(ConnectionError):
-            await asyncio.open_connection("127.0.0.1", int(str(node.addresses[0]).split("/")[4]))
-        assert len(await stored(archive)) == 1
-
-    run(work())
+    with monkeypatch.context() as broken:
+        broken.setattr(FilterPusher, "close", slow)
+        node = await ServiceNode.start(options(archive=archive))
+        await node.send(message())
+        giving_up = asyncio.create_task(node.close())
+        await closing.wait()
+        giving_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await giving_up
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", int(str(node.addresses[0]).split("/")[4]))
+    assert len(await stored(archive)) == 1
 
 
-def test_a_node_that_cannot_start_closes_everything(tmp_path):
-    async def work():
-        before = asyncio.all_tasks()
-        with pytest.raises(AddressError):
-            await ServiceNode.start(options(peers=("/ip4/garbage",), archive=f"sqlite:{tmp_path / 'messages.sqlite'}"))
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == before
-        gc.collect()  # a socket or a file that was left open says so now, and a warning is an error
-
-    run(work())
+async def test_a_node_that_cannot_start_closes_everything(tmp_path):
+    before = asyncio.all_tasks()
+    with pytest.raises(AddressError):
+        await ServiceNode.start(options(peers=("/ip4/garbage",), archive=f"sqlite:{tmp_path / 'messages.sqlite'}"))
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    gc.collect()  # a socket or a file that was left open says so now, and a warning is an error
 
 
-def test_the_host_is_closed_when_the_node_cannot_serve(monkeypatch):
+async def test_the_host_is_closed_when_the_node_cannot_serve(monkeypatch):
     closed = []
     close = Host.close
 
@@ -104,11 +94,8 @@ def test_the_host_is_closed_when_the_node_cannot_serve(monkeypatch):
     async def fail(_):
         raise RuntimeError("cannot serve")
 
-    async def work():
-        monkeypatch.setattr(Host, "close", noted)
-        monkeypatch.setattr(Relay, "__aenter__", fail)
-        with pytest.raises(RuntimeError, match="cannot serve"):
-            await ServiceNode.start(options())
-        assert len(closed) == 1
-
-    run(work())
+    monkeypatch.setattr(Host, "close", noted)
+    monkeypatch.setattr(Relay, "__aenter__", fail)
+    with pytest.raises(RuntimeError, match="cannot serve"):
+        await ServiceNode.start(options())
+    assert len(closed) == 1

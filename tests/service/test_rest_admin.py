@@ -50,95 +50,80 @@ def ids(peers):
     return {peer["multiaddr"].rpartition("/p2p/")[2] for peer in peers}
 
 
-def test_each_list_has_the_peers_that_it_names_in_nwakus_shape(rest):
-    async def work():
-        async with three_peers(rest) as (_, server, relay, bare):
-            relaying, other = str(relay.peer_id), str(bare.peer_id)
-            for path, expected in (
-                ("peers", {relaying, other}),
-                ("peers/connected", {relaying, other}),
-                ("peers/service", {relaying}),
-                ("peers/connected/on/0", {relaying}),
-                ("peers/connected/on/1", set()),
-                ("peers/connected/on/99", set()),
-            ):
-                peers = await listed(rest, server, path)
-                assert ids(peers) == expected, path
-                for peer in peers:
-                    assert {name: type(value) for name, value in peer.items()} == FIELDS
-            (service,) = await listed(rest, server, "peers/service")
-            assert "/vac/waku/relay/2.0.0" in service["protocols"]
-            assert not [name for name in service["protocols"] if not name.startswith("/vac/waku/")]
-            assert "/vac/waku/store-query/3.0.0" not in service["protocols"]
-
-    rest.run(work())
+async def test_each_list_has_the_peers_that_it_names_in_nwakus_shape(rest):
+    async with three_peers(rest) as (_, server, relay, bare):
+        relaying, other = str(relay.peer_id), str(bare.peer_id)
+        for path, expected in (
+            ("peers", {relaying, other}),
+            ("peers/connected", {relaying, other}),
+            ("peers/service", {relaying}),
+            ("peers/connected/on/0", {relaying}),
+            ("peers/connected/on/1", set()),
+            ("peers/connected/on/99", set()),
+        ):
+            peers = await listed(rest, server, path)
+            assert ids(peers) == expected, path
+            for peer in peers:
+                assert {name: type(value) for name, value in peer.items()} == FIELDS
+        (service,) = await listed(rest, server, "peers/service")
+        assert "/vac/waku/relay/2.0.0" in service["protocols"]
+        assert not [name for name in service["protocols"] if not name.startswith("/vac/waku/")]
+        assert "/vac/waku/store-query/3.0.0" not in service["protocols"]
 
 
-def test_relay_peers_and_meshes_are_listed_by_shard_with_scores(rest):
-    async def work():
-        async with three_peers(rest) as (node, server, relay, _):
-            await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
-            for kind in ("relay", "mesh"):
-                first, second = await listed(rest, server, f"peers/{kind}")
-                assert (first["shard"], ids(first["peers"]), second) == (
-                    0,
-                    {str(relay.peer_id)},
-                    {"shard": 1, "peers": []},
-                )
-                (peer,) = first["peers"]
-                assert {name: type(value) for name, value in peer.items()} == FIELDS | {"score": float}
-                assert peer["shards"] == [0]
-                assert ids((await listed(rest, server, f"peers/{kind}/on/0"))["peers"]) == {str(relay.peer_id)}
-                for shard in (1, 1_023, 1_024, 65_535):
-                    assert await listed(rest, server, f"peers/{kind}/on/{shard}") == {"shard": shard, "peers": []}
-
-    rest.run(work())
+async def test_relay_peers_and_meshes_are_listed_by_shard_with_scores(rest):
+    async with three_peers(rest) as (node, server, relay, _):
+        await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
+        for kind in ("relay", "mesh"):
+            first, second = await listed(rest, server, f"peers/{kind}")
+            assert (first["shard"], ids(first["peers"]), second) == (
+                0,
+                {str(relay.peer_id)},
+                {"shard": 1, "peers": []},
+            )
+            (peer,) = first["peers"]
+            assert {name: type(value) for name, value in peer.items()} == FIELDS | {"score": float}
+            assert peer["shards"] == [0]
+            assert ids((await listed(rest, server, f"peers/{kind}/on/0"))["peers"]) == {str(relay.peer_id)}
+            for shard in (1, 1_023, 1_024, 65_535):
+                assert await listed(rest, server, f"peers/{kind}/on/{shard}") == {"shard": shard, "peers": []}
 
 
 @pytest.mark.parametrize("shard", ["x", "-1", "1.5", "65536", "99999999999999999999", "%D9%A3"])
-def test_a_shard_that_is_no_number_of_16_bits_is_a_bad_request(rest, shard):
-    async def work():
-        async with rest.serving() as (_, server):
-            for kind in ("connected", "relay", "mesh"):
-                answer = await rest.call(server, "GET", f"/admin/v1/peers/{kind}/on/{shard}")
-                assert (answer.status, answer.text[:17]) == (400, "Invalid shardId: ")
-
-    rest.run(work())
+async def test_a_shard_that_is_no_number_of_16_bits_is_a_bad_request(rest, shard):
+    async with rest.serving() as (_, server):
+        for kind in ("connected", "relay", "mesh"):
+            answer = await rest.call(server, "GET", f"/admin/v1/peers/{kind}/on/{shard}")
+            assert (answer.status, answer.text[:17]) == (400, "Invalid shardId: ")
 
 
-def test_peers_are_counted_by_shard_and_by_protocol(rest):
-    async def work():
-        async with three_peers(rest) as (node, server, *_):
-            await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
-            counts = await listed(rest, server, "peers/stats")
-            assert counts["Sum"] == {"Total peers": 2}
-            connectedness = {"Connected": 2, "NotConnected": 0, "CannotConnect": 0, "CanConnect": 0}
-            assert counts["By Connectedness"] == connectedness
-            assert counts["Relay peers"] == {"0": 1, "1": 0, "Total relay peers": 1}
-            assert counts["Mesh peers"] == {"0": 1, "1": 0, "Total mesh peers": 1}
-            by_protocol = counts["By Protocols"]
-            assert (by_protocol["/vac/waku/relay/2.0.0"], by_protocol["/vac/waku/store-query/3.0.0"]) == (1, 0)
-
-    rest.run(work())
+async def test_peers_are_counted_by_shard_and_by_protocol(rest):
+    async with three_peers(rest) as (node, server, *_):
+        await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
+        counts = await listed(rest, server, "peers/stats")
+        assert counts["Sum"] == {"Total peers": 2}
+        connectedness = {"Connected": 2, "NotConnected": 0, "CannotConnect": 0, "CanConnect": 0}
+        assert counts["By Connectedness"] == connectedness
+        assert counts["Relay peers"] == {"0": 1, "1": 0, "Total relay peers": 1}
+        assert counts["Mesh peers"] == {"0": 1, "1": 0, "Total mesh peers": 1}
+        by_protocol = counts["By Protocols"]
+        assert (by_protocol["/vac/waku/relay/2.0.0"], by_protocol["/vac/waku/store-query/3.0.0"]) == (1, 0)
 
 
-def test_one_peer_is_shown_while_it_is_connected(rest):
-    async def work():
-        async with three_peers(rest) as (_, server, relay, bare):
-            shown = await listed(rest, server, f"peer/{relay.peer_id}")
-            assert (ids([shown]), shown["shards"], shown["agent"]) == ({str(relay.peer_id)}, [0], "fairway")
-            await bare.close()
-            for peer, status in ((bare.peer_id, 404), (UNKNOWN, 404), ("bad+peer+id", 400)):
+async def test_one_peer_is_shown_while_it_is_connected(rest):
+    async with three_peers(rest) as (_, server, relay, bare):
+        shown = await listed(rest, server, f"peer/{relay.peer_id}")
+        assert (ids([shown]), shown["shards"], shown["agent"]) == ({str(relay.peer_id)}, [0], "fairway")
+        await bare.close()
+        for peer, status in ((bare.peer_id, 404), (UNKNOWN, 404), ("bad+peer+id", 400)):
 
-                async def answered(peer=peer):
-                    return await rest.call(server, "GET", f"/admin/v1/peer/{peer}")
+            async def answered(peer=peer):
+                return await rest.call(server, "GET", f"/admin/v1/peer/{peer}")
 
-                assert (await answered()).status == status
-
-    rest.run(work())
+            assert (await answered()).status == status
 
 
-def test_filter_subscriptions_of_peers_are_listed(rest):
+async def test_filter_subscriptions_of_peers_are_listed(rest):
     def subscribe(node, peer, topics):
         asked = FilterSubscribeRequest(
             request_id="1",
@@ -148,25 +133,22 @@ def test_filter_subscriptions_of_peers_are_listed(rest):
         )
         assert parts_of(node).filters.handle(peer, asked, 0.0).status_code == 200
 
-    async def work():
-        async with rest.serving() as (node, server):
-            assert await listed(rest, server, "filter/subscriptions") == []
-            subscribe(node, "left", ("a", "b"))
-            subscribe(node, "right", ("b",))
-            found = await listed(rest, server, "filter/subscriptions")
-            assert found == [
-                {
-                    "peerId": peer,
-                    "filterCriteria": [{"pubsubTopic": rest.shard, "contentTopic": topic} for topic in topics],
-                }
-                for peer, topics in (("left", "ab"), ("right", "b"))
-            ]
-            # The longest list is sent piece by piece.
-            for number in range(100):
-                subscribe(node, f"peer {number}", tuple(f"{topic:0>1000}" for topic in range(100)))
-            assert len(await listed(rest, server, "filter/subscriptions")) == 102
-
-    rest.run(work())
+    async with rest.serving() as (node, server):
+        assert await listed(rest, server, "filter/subscriptions") == []
+        subscribe(node, "left", ("a", "b"))
+        subscribe(node, "right", ("b",))
+        found = await listed(rest, server, "filter/subscriptions")
+        assert found == [
+            {
+                "peerId": peer,
+                "filterCriteria": [{"pubsubTopic": rest.shard, "contentTopic": topic} for topic in topics],
+            }
+            for peer, topics in (("left", "ab"), ("right", "b"))
+        ]
+        # The longest list is sent piece by piece.
+        for number in range(100):
+            subscribe(node, f"peer {number}", tuple(f"{topic:0>1000}" for topic in range(100)))
+        assert len(await listed(rest, server, "filter/subscriptions")) == 102
 
 
 @pytest.mark.parametrize(
@@ -194,15 +176,12 @@ def test_the_log_level_selects_the_records_of_the_node(rest, name, level):
 
 
 @pytest.mark.parametrize(("given", "status"), [(None, 401), (TOKEN, 403)])
-def test_every_call_under_admin_needs_the_admin_token(rest, given, status):
-    async def work():
-        async with rest.serving(RestOptions(token=TOKEN, admin_token=ADMIN_TOKEN)) as (_, server):
-            headers = {} if given is None else {"authorization": f"Bearer {given}"}
-            level = logging.getLogger("fairway").level
-            for verb, path in ADMIN:
-                called = path.replace("{shardId}", "0").replace("{peerId}", UNKNOWN).replace("{logLevel}", "FATAL")
-                assert (await rest.call(server, verb, called, **headers)).status == status, path
-            assert logging.getLogger("fairway").level == level
-        assert len(ADMIN) == 13
-
-    rest.run(work())
+async def test_every_call_under_admin_needs_the_admin_token(rest, given, status):
+    async with rest.serving(RestOptions(token=TOKEN, admin_token=ADMIN_TOKEN)) as (_, server):
+        headers = {} if given is None else {"authorization": f"Bearer {given}"}
+        level = logging.getLogger("fairway").level
+        for verb, path in ADMIN:
+            called = path.replace("{shardId}", "0").replace("{peerId}", UNKNOWN).replace("{logLevel}", "FATAL")
+            assert (await rest.call(server, verb, called, **headers)).status == status, path
+        assert logging.getLogger("fairway").level == level
+    assert len(ADMIN) == 13

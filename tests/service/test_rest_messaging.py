@@ -60,169 +60,130 @@ async def fetch(rest, server, count):
     return records
 
 
-def test_a_message_is_received_and_its_sender_learns_that_it_was_propagated_and_stored(rest):
-    async def work():
-        async with connected(rest) as (left, right):
-            await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
-            request_id = await send(rest, left, meta="bWV0YQ==")
-            (record,) = await fetch(rest, right, 1)
-            assert (record["seq"], record["source"]) == (1, "live")
-            message = record["message"]
-            assert (message["payload"], message["contentTopic"], message["meta"]) == (
-                "aGVsbG8=",
-                rest.topic,
-                "bWV0YQ==",
-            )
-            events = await events_of(rest, left, request_id, "propagated", "sent")
-            assert [event["kind"] for event in events] == ["propagated", "sent"]
-            assert {event["messageHash"] for event in events} == {record["messageHash"]}
-            assert message["timestamp"] <= events[0]["timestamp"] <= events[1]["timestamp"]
-            # Fetching removes: nothing is left of either.
-            await ask(rest, left, "GET", f"{SENT}/{request_id}", status=404)
-            assert (await ask(rest, right, "GET", RECEIVED)).json == []
-
-    rest.run(work())
+async def test_a_message_is_received_and_its_sender_learns_that_it_was_propagated_and_stored(rest):
+    async with connected(rest) as (left, right):
+        await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
+        request_id = await send(rest, left, meta="bWV0YQ==")
+        (record,) = await fetch(rest, right, 1)
+        assert (record["seq"], record["source"]) == (1, "live")
+        message = record["message"]
+        assert (message["payload"], message["contentTopic"], message["meta"]) == (
+            "aGVsbG8=",
+            rest.topic,
+            "bWV0YQ==",
+        )
+        events = await events_of(rest, left, request_id, "propagated", "sent")
+        assert [event["kind"] for event in events] == ["propagated", "sent"]
+        assert {event["messageHash"] for event in events} == {record["messageHash"]}
+        assert message["timestamp"] <= events[0]["timestamp"] <= events[1]["timestamp"]
+        # Fetching removes: nothing is left of either.
+        await ask(rest, left, "GET", f"{SENT}/{request_id}", status=404)
+        assert (await ask(rest, right, "GET", RECEIVED)).json == []
 
 
-def test_a_node_without_an_archive_confirms_sends_at_its_store_peer(rest):
-    async def work():
-        async with connected(rest, left={"archive": None}) as (left, _):
-            request_ids = [await send(rest, left, payload="AAAA") for _ in range(3)]
-            found = {}
-            while len(found) < 3 or not all("sent" in kinds for kinds in found.values()):
-                for status in (await ask(rest, left, "GET", SENT)).json:
-                    found.setdefault(status["requestId"], []).extend(event["kind"] for event in status["events"])
-            assert found == {request_id: ["propagated", "sent"] for request_id in request_ids}
-
-    rest.run(work())
+async def test_a_node_without_an_archive_confirms_sends_at_its_store_peer(rest):
+    async with connected(rest, left={"archive": None}) as (left, _):
+        request_ids = [await send(rest, left, payload="AAAA") for _ in range(3)]
+        found = {}
+        while len(found) < 3 or not all("sent" in kinds for kinds in found.values()):
+            for status in (await ask(rest, left, "GET", SENT)).json:
+                found.setdefault(status["requestId"], []).extend(event["kind"] for event in status["events"])
+        assert found == {request_id: ["propagated", "sent"] for request_id in request_ids}
 
 
-def test_the_search_for_a_message_in_archives_ends(rest, monkeypatch):
+async def test_the_search_for_a_message_in_archives_ends(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.CONFIRM_FOR_S", 0.05)
-
-    async def work():
-        async with connected(rest, left={"archive": None}, right={"archive": None}) as (left, _):
-            request_id = await send(rest, left)
-            await until(lambda: left.context.sends.unconfirmed)
-            (event,) = await events_of(rest, left, request_id, "propagated")
-            assert event["kind"] == "propagated"
-
-    rest.run(work())
+    async with connected(rest, left={"archive": None}, right={"archive": None}) as (left, _):
+        request_id = await send(rest, left)
+        await until(lambda: left.context.sends.unconfirmed)
+        (event,) = await events_of(rest, left, request_id, "propagated")
+        assert event["kind"] == "propagated"
 
 
-def test_an_ephemeral_message_is_propagated_and_not_searched_in_archives(rest):
-    async def work():
-        async with connected(rest) as (left, _):
-            ephemeral, kept = await send(rest, left, ephemeral=True), await send(rest, left)
-            await events_of(rest, left, kept, "propagated", "sent")
-            assert [event["kind"] for event in await events_of(rest, left, ephemeral, "propagated")] == ["propagated"]
-            # Sending subscribes: the sender receives its own messages.
-            assert [record["message"]["ephemeral"] for record in await fetch(rest, left, 2)] == [True, False]
-
-    rest.run(work())
+async def test_an_ephemeral_message_is_propagated_and_not_searched_in_archives(rest):
+    async with connected(rest) as (left, _):
+        ephemeral, kept = await send(rest, left, ephemeral=True), await send(rest, left)
+        await events_of(rest, left, kept, "propagated", "sent")
+        assert [event["kind"] for event in await events_of(rest, left, ephemeral, "propagated")] == ["propagated"]
+        # Sending subscribes: the sender receives its own messages.
+        assert [record["message"]["ephemeral"] for record in await fetch(rest, left, 2)] == [True, False]
 
 
-def test_a_send_that_no_peer_accepts_ends_with_an_error_and_its_reason(rest, monkeypatch):
+async def test_a_send_that_no_peer_accepts_ends_with_an_error_and_its_reason(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.SEND_FOR_S", 0.1)
-
-    async def work():
-        async with rest.serving(peers=(NOBODY,)) as (_, server):
-            request_id = await send(rest, server)
-            (event,) = await events_of(rest, server, request_id, "error")
-            assert event["error"] == "no relay peer has the topic now"
-
-    rest.run(work())
+    async with rest.serving(peers=(NOBODY,)) as (_, server):
+        request_id = await send(rest, server)
+        (event,) = await events_of(rest, server, request_id, "error")
+        assert event["error"] == "no relay peer has the topic now"
 
 
-def test_a_message_that_is_too_long_ends_with_an_error_at_once(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            request_id = await send(rest, server, payload="A" * 210_000)
-            (event,) = await events_of(rest, server, request_id, "error")
-            assert "at most 153600 are relayed" in event["error"]
-
-    rest.run(work())
+async def test_a_message_that_is_too_long_ends_with_an_error_at_once(rest):
+    async with rest.serving() as (_, server):
+        request_id = await send(rest, server, payload="A" * 210_000)
+        (event,) = await events_of(rest, server, request_id, "error")
+        assert "at most 153600 are relayed" in event["error"]
 
 
-def test_a_send_without_peers_is_retried_until_there_is_one(rest):
-    async def work():
-        async with rest.serving(peers=(NOBODY,)) as (node, server), rest.serving() as (other, _):
-            request_id = await send(rest, server)
-            await ask(rest, server, "GET", f"{SENT}/{request_id}", status=404)
-            await parts_of(node).host.connect(other.addresses[0])
-            await events_of(rest, server, request_id, "propagated", "sent")
-
-    rest.run(work())
+async def test_a_send_without_peers_is_retried_until_there_is_one(rest):
+    async with rest.serving(peers=(NOBODY,)) as (node, server), rest.serving() as (other, _):
+        request_id = await send(rest, server)
+        await ask(rest, server, "GET", f"{SENT}/{request_id}", status=404)
+        await parts_of(node).host.connect(other.addresses[0])
+        await events_of(rest, server, request_id, "propagated", "sent")
 
 
-def test_sends_that_wait_are_bounded_and_end_with_the_server(rest, monkeypatch):
+async def test_sends_that_wait_are_bounded_and_end_with_the_server(rest, monkeypatch):
     monkeypatch.setattr("fairway.service.rest.message_sender.MAX_SENDS", 2)
-
-    async def work():
-        async with rest.serving(peers=(NOBODY,)) as (_, server):
-            for status in (200, 200, 503):
-                await ask(rest, server, "POST", MESSAGES, {"payload": "AAAA", "contentTopic": rest.topic}, status)
-            async with asyncio.timeout(30):
-                await server.close()
-
-    rest.run(work())
+    async with rest.serving(peers=(NOBODY,)) as (_, server):
+        for status in (200, 200, 503):
+            await ask(rest, server, "POST", MESSAGES, {"payload": "AAAA", "contentTopic": rest.topic}, status)
+        async with asyncio.timeout(30):
+            await server.close()
 
 
-def test_without_a_subscription_nothing_is_received(rest):
-    async def work():
-        async with connected(rest) as (left, right):
-            await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
-            await send(rest, left, payload="AAAA")
-            await fetch(rest, right, 1)
-            await ask(rest, right, "DELETE", SUBSCRIPTIONS, [rest.topic])
-            await send(rest, left, payload="BBBB")
-            await until(lambda: parts_of(right.context.node).distribution.statistics().messages == 2)
-            assert (await ask(rest, right, "GET", RECEIVED)).json == []
-
-    rest.run(work())
+async def test_without_a_subscription_nothing_is_received(rest):
+    async with connected(rest) as (left, right):
+        await ask(rest, right, "POST", SUBSCRIPTIONS, [rest.topic])
+        await send(rest, left, payload="AAAA")
+        await fetch(rest, right, 1)
+        await ask(rest, right, "DELETE", SUBSCRIPTIONS, [rest.topic])
+        await send(rest, left, payload="BBBB")
+        await until(lambda: parts_of(right.context.node).distribution.statistics().messages == 2)
+        assert (await ask(rest, right, "GET", RECEIVED)).json == []
 
 
-def test_evicted_messages_are_counted_in_the_answer_and_by_their_numbers(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            await ask(rest, server, "POST", SUBSCRIPTIONS, [rest.topic])
-            for number in range(55):
-                await rest.publish(server, timestamp=number + 1)
-            answer = await ask(rest, server, "GET", RECEIVED)
-            assert answer.headers["x-messaging-dropped"] == "5"
-            assert [record["seq"] for record in answer.json] == list(range(6, 56))
-            answer = await ask(rest, server, "GET", RECEIVED)
-            assert (answer.headers["x-messaging-dropped"], answer.json) == ("0", [])
-
-    rest.run(work())
+async def test_evicted_messages_are_counted_in_the_answer_and_by_their_numbers(rest):
+    async with rest.serving() as (_, server):
+        await ask(rest, server, "POST", SUBSCRIPTIONS, [rest.topic])
+        for number in range(55):
+            await rest.publish(server, timestamp=number + 1)
+        answer = await ask(rest, server, "GET", RECEIVED)
+        assert answer.headers["x-messaging-dropped"] == "5"
+        assert [record["seq"] for record in answer.json] == list(range(6, 56))
+        answer = await ask(rest, server, "GET", RECEIVED)
+        assert (answer.headers["x-messaging-dropped"], answer.json) == ("0", [])
 
 
-def test_a_content_topic_of_a_further_shard_is_received_from_there(rest):
-    async def work():
-        async with rest.serving(shards=(0,), shard_count=8) as (node, server):
-            topic = "/toychat/2/room/proto"
-            shard = node.options.pubsub_topic_of(topic)
-            await send(rest, server, contentTopic=topic)
-            assert shard in node.pubsub_topics
-            assert [record["message"]["contentTopic"] for record in await fetch(rest, server, 1)] == [topic]
-            await ask(rest, server, "DELETE", SUBSCRIPTIONS, [topic])
-            assert shard not in node.pubsub_topics
-
-    rest.run(work())
+async def test_a_content_topic_of_a_further_shard_is_received_from_there(rest):
+    async with rest.serving(shards=(0,), shard_count=8) as (node, server):
+        topic = "/toychat/2/room/proto"
+        shard = node.options.pubsub_topic_of(topic)
+        await send(rest, server, contentTopic=topic)
+        assert shard in node.pubsub_topics
+        assert [record["message"]["contentTopic"] for record in await fetch(rest, server, 1)] == [topic]
+        await ask(rest, server, "DELETE", SUBSCRIPTIONS, [topic])
+        assert shard not in node.pubsub_topics
 
 
-def test_a_network_without_autosharding_has_no_messaging(rest):
-    async def work():
-        async with rest.serving(shards=(0, 1000), shard_count=0) as (_, server):
-            message = {"payload": "AAAA", "contentTopic": rest.topic}
-            for verb, path, body in (
-                ("POST", SUBSCRIPTIONS, [rest.topic]),
-                ("DELETE", SUBSCRIPTIONS, [rest.topic]),
-                ("POST", MESSAGES, message),
-            ):
-                assert "Autosharding is disabled" in (await ask(rest, server, verb, path, body, 503)).text
-            answer = await ask(rest, server, "POST", "/relay/v1/auto/subscriptions", [rest.topic], 400)
-            assert answer.text == "Autosharding error: this network has no autosharding: name the pubsub topic"
-            await ask(rest, server, "POST", "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F1000", message)
-
-    rest.run(work())
+async def test_a_network_without_autosharding_has_no_messaging(rest):
+    async with rest.serving(shards=(0, 1000), shard_count=0) as (_, server):
+        message = {"payload": "AAAA", "contentTopic": rest.topic}
+        for verb, path, body in (
+            ("POST", SUBSCRIPTIONS, [rest.topic]),
+            ("DELETE", SUBSCRIPTIONS, [rest.topic]),
+            ("POST", MESSAGES, message),
+        ):
+            assert "Autosharding is disabled" in (await ask(rest, server, verb, path, body, 503)).text
+        answer = await ask(rest, server, "POST", "/relay/v1/auto/subscriptions", [rest.topic], 400)
+        assert answer.text == "Autosharding error: this network has no autosharding: name the pubsub topic"
+        await ask(rest, server, "POST", "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F1000", message)

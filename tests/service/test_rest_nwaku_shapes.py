@@ -43,67 +43,57 @@ def check(case, answer):
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_a_node_answers_a_recorded_conversation_like_nwaku(rest, name):
+async def test_a_node_answers_a_recorded_conversation_like_nwaku(rest, name):
     conversation = json.loads((VECTORS / f"{name}.json").read_text(encoding="utf-8"))
-
-    async def work():
-        async with rest.serving() as (_, server):
-            for case in conversation["cases"]:
-                answer = await answer_to(rest, server, case)
-                try:
-                    check(case, answer)
-                except AssertionError as error:
-                    raise AssertionError(f"{name}: {case['title']}: {error}") from error
-
-    rest.run(work())
+    async with rest.serving() as (_, server):
+        for case in conversation["cases"]:
+            answer = await answer_to(rest, server, case)
+            try:
+                check(case, answer)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {case['title']}: {error}") from error
 
 
-def test_the_health_report_has_nwakus_protocols_in_nwakus_order(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            report = (await rest.call(server, "GET", "/health")).json
-            names = [next(iter(protocol)) for protocol in report["protocolsHealth"]]
-            assert names[:7] == [
-                "Relay",
-                "Rln Relay",
-                "Lightpush",
-                "Legacy Lightpush",
-                "Filter",
-                "Store",
-                "Legacy Store",
-            ]
-            assert len(names) == 15
-            assert report["nodeHealth"] == "READY"
-        nobody = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
-        async with rest.serving(peers=(nobody,)) as (_, server):
-            report = (await rest.call(server, "GET", "/health")).json
-            assert report["nodeHealth"] == "NOT_READY"
-            assert report["protocolsHealth"][0] == {"Relay": "NOT_READY", "desc": "No connected peers"}
-            assert {"Peer Exchange": "READY"} in report["protocolsHealth"]
-            message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
-            pushed = await rest.call(server, "POST", "/lightpush/v3/message", {"message": message})
-            assert (pushed.status, pushed.json) == (505, {"statusDesc": "No peers for topic, skipping publish"})
-
-    rest.run(work())
+async def test_the_health_report_has_nwakus_protocols_in_nwakus_order(rest):
+    async with rest.serving() as (_, server):
+        report = (await rest.call(server, "GET", "/health")).json
+        names = [next(iter(protocol)) for protocol in report["protocolsHealth"]]
+        assert names[:7] == [
+            "Relay",
+            "Rln Relay",
+            "Lightpush",
+            "Legacy Lightpush",
+            "Filter",
+            "Store",
+            "Legacy Store",
+        ]
+        assert len(names) == 15
+        assert report["nodeHealth"] == "READY"
+    nobody = "/ip4/127.0.0.1/tcp/1/p2p/16Uiu2HAm6HZZr7aToTvEBPpiys4UxajCTU97zj5v7RNR2gbniy1D"
+    async with rest.serving(peers=(nobody,)) as (_, server):
+        report = (await rest.call(server, "GET", "/health")).json
+        assert report["nodeHealth"] == "NOT_READY"
+        assert report["protocolsHealth"][0] == {"Relay": "NOT_READY", "desc": "No connected peers"}
+        assert {"Peer Exchange": "READY"} in report["protocolsHealth"]
+        message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
+        pushed = await rest.call(server, "POST", "/lightpush/v3/message", {"message": message})
+        assert (pushed.status, pushed.json) == (505, {"statusDesc": "No peers for topic, skipping publish"})
 
 
-def test_peers_are_listed_as_nwaku_lists_them_and_can_be_connected_to(rest):
-    async def work():
-        async with rest.serving() as (node, server), rest.serving() as (other, second):
-            address = str(other.addresses[0])
-            answer = await rest.call(server, "POST", "/admin/v1/peers", [address])
-            assert (answer.status, answer.text) == (200, "OK")
-            for _ in range(100):
-                (peer,) = (await rest.call(server, "GET", "/admin/v1/peers")).json
-                if peer["protocols"] and peer["shards"]:
-                    break
-            assert set(peer) == {"multiaddr", "protocols", "shards", "connected", "agent", "origin"}
-            assert peer["multiaddr"] == address
-            assert "/vac/waku/lightpush/3.0.0" in peer["protocols"]
-            assert (peer["shards"], peer["connected"], peer["agent"]) == ([0], "Connected", "fairway")
-            # The peer that connected is at the address that it announces, at which it can be reached.
-            await until(lambda: parts_of(other).host.info_of(node.peer_id))
-            (seen,) = (await rest.call(second, "GET", "/admin/v1/peers")).json
-            assert seen["multiaddr"] == str(node.addresses[0])
-
-    rest.run(work())
+async def test_peers_are_listed_as_nwaku_lists_them_and_can_be_connected_to(rest):
+    async with rest.serving() as (node, server), rest.serving() as (other, second):
+        address = str(other.addresses[0])
+        answer = await rest.call(server, "POST", "/admin/v1/peers", [address])
+        assert (answer.status, answer.text) == (200, "OK")
+        for _ in range(100):
+            (peer,) = (await rest.call(server, "GET", "/admin/v1/peers")).json
+            if peer["protocols"] and peer["shards"]:
+                break
+        assert set(peer) == {"multiaddr", "protocols", "shards", "connected", "agent", "origin"}
+        assert peer["multiaddr"] == address
+        assert "/vac/waku/lightpush/3.0.0" in peer["protocols"]
+        assert (peer["shards"], peer["connected"], peer["agent"]) == ([0], "Connected", "fairway")
+        # The peer that connected is at the address that it announces, at which it can be reached.
+        await until(lambda: parts_of(other).host.info_of(node.peer_id))
+        (seen,) = (await rest.call(second, "GET", "/admin/v1/peers")).json
+        assert seen["multiaddr"] == str(node.addresses[0])

@@ -83,11 +83,8 @@ def test_an_open_api_for_other_machines_is_warned_of(rest, caplog):
     assert not rest.run(work(RestOptions()))
 
 
-def test_a_port_that_cannot_be_had_ends_the_node(rest):
-    async def work():
-        async with rest.serving() as (_, server):
-            taken = NodeSettings(options=ServiceOptions(), rest=RestOptions(port=server.port))
-            with pytest.raises(ConfigurationError, match=r"the node cannot listen: .* in use; 0 for a port"):
-                await asyncio.wait_for(serve(taken, lambda _: None), PATIENCE_S)
-
-    rest.run(work())
+async def test_a_port_that_cannot_be_had_ends_the_node(rest):
+    async with rest.serving() as (_, server):
+        taken = NodeSettings(options=ServiceOptions(), rest=RestOptions(port=server.port))
+        with pytest.raises(ConfigurationError, match=r"the node cannot listen: .* in use; 0 for a port"):
+            await asyncio.wait_for(serve(taken, lambda _: None), PATIENCE_S)

@@ -53,39 +53,32 @@ async def a_relay_with_a_peer(rest):
         yield server
 
 
-def test_recorded_calls_are_answered_with_the_status_and_shape_of_nwaku(rest):
-    async def work():
-        async with a_relay_with_a_peer(rest) as server:
-            for number, call in enumerate(RECORDED):
-                text = json.dumps(call["body"]).replace("A*210000", "A" * 210_000) if "body" in call else None
-                answer = await rest.call(server, call["method"], call["path"], text and text.encode())
-                said = f"{number}: {call['method']} {call['path']}: {answer.text[:200]}"
-                assert answer.status == status_here(call), said
-                recorded = call["answer"]
-                if answer.status == call["status"] and not isinstance(recorded, str):
-                    if call["path"] == "/health":  # which protocols there are differs
-                        assert set(answer.json) == set(recorded), said
-                        assert answer.json["connectionStatus"] == recorded["connectionStatus"]
-                    else:
-                        assert shape_of(answer.json) == shape_of(recorded), said
-
-    rest.run(work())
+async def test_recorded_calls_are_answered_with_the_status_and_shape_of_nwaku(rest):
+    async with a_relay_with_a_peer(rest) as server:
+        for number, call in enumerate(RECORDED):
+            text = json.dumps(call["body"]).replace("A*210000", "A" * 210_000) if "body" in call else None
+            answer = await rest.call(server, call["method"], call["path"], text and text.encode())
+            said = f"{number}: {call['method']} {call['path']}: {answer.text[:200]}"
+            assert answer.status == status_here(call), said
+            recorded = call["answer"]
+            if answer.status == call["status"] and not isinstance(recorded, str):
+                if call["path"] == "/health":  # which protocols there are differs
+                    assert set(answer.json) == set(recorded), said
+                    assert answer.json["connectionStatus"] == recorded["connectionStatus"]
+                else:
+                    assert shape_of(answer.json) == shape_of(recorded), said
 
 
-def test_stored_and_relayed_messages_equal_the_recorded_bytes(rest):
+async def test_stored_and_relayed_messages_equal_the_recorded_bytes(rest):
     """The message hash of nwaku among it."""
     fetched = [
         call for call in RECORDED if call["method"] == "GET" and call["answer"] and "timestamp" in str(call["answer"])
     ]
     pushed = next(call for call in RECORDED if call["path"] == "/lightpush/v3/message")
-
-    async def work():
-        async with a_relay_with_a_peer(rest) as server:
-            answer = await rest.call(server, "POST", pushed["path"], pushed["body"])
-            assert (answer.status, answer.json) == (200, pushed["answer"])
-            assert len(fetched) == 2
-            for call in fetched:
-                answer = (await rest.call(server, "GET", call["path"])).json
-                assert (answer | {"requestId": ""} if isinstance(answer, dict) else answer) == call["answer"]
-
-    rest.run(work())
+    async with a_relay_with_a_peer(rest) as server:
+        answer = await rest.call(server, "POST", pushed["path"], pushed["body"])
+        assert (answer.status, answer.json) == (200, pushed["answer"])
+        assert len(fetched) == 2
+        for call in fetched:
+            answer = (await rest.call(server, "GET", call["path"])).json
+            assert (answer | {"requestId": ""} if isinstance(answer, dict) else answer) == call["answer"]

@@ -20,7 +20,7 @@ from fairway.nodes.node import RoutedMessage
 from fairway.service.rest import RestOptions, RestServer
 from fairway.wire.waku_message import WakuMessage
 from nodes_in_threads import NodeInThread
-from patience import PATIENCE_S, run
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -43,23 +43,20 @@ def certificate_at(server, authority):
         return x509.load_der_x509_certificate(secured.getpeercert(binary_form=True)).serial_number
 
 
-def test_a_client_that_trusts_the_authority_sends_and_receives_and_no_other_one_does(rest, authority, options):
-    async def work():
-        async with rest.serving(options) as (node, server):
-            assert server.url == f"https://127.0.0.1:{server.port}"
-            async with await connect(server.url, tls_ca_file=authority.file) as client:
-                heard = await client.subscribe(rest.shard, [rest.topic])
-                message = WakuMessage(payload=b"hello", content_topic=rest.topic, timestamp_ns=time.time_ns())
-                assert (await node.send(RoutedMessage.of(rest.shard, message))).accepted
-                assert (await anext(aiter(heard))).message.payload == b"hello"
-                answer = WakuMessage(payload=b"hi", content_topic=rest.topic, timestamp_ns=time.time_ns())
-                assert (await client.send(RoutedMessage.of(rest.shard, answer))).accepted
-            with pytest.raises(NodeUnavailableError, match=r"certificate is not trusted: .* tls_ca_file"):
-                await connect(server.url, connect_timeout_s=100 * PATIENCE_S)
-            with pytest.raises(NodeUnavailableError, match="answer"):
-                await connect(server.url.replace("https", "http"), connect_timeout_s=2.0)
-
-    run(work())
+async def test_a_client_that_trusts_the_authority_sends_and_receives_and_no_other_one_does(rest, authority, options):
+    async with rest.serving(options) as (node, server):
+        assert server.url == f"https://127.0.0.1:{server.port}"
+        async with await connect(server.url, tls_ca_file=authority.file) as client:
+            heard = await client.subscribe(rest.shard, [rest.topic])
+            message = WakuMessage(payload=b"hello", content_topic=rest.topic, timestamp_ns=time.time_ns())
+            assert (await node.send(RoutedMessage.of(rest.shard, message))).accepted
+            assert (await anext(aiter(heard))).message.payload == b"hello"
+            answer = WakuMessage(payload=b"hi", content_topic=rest.topic, timestamp_ns=time.time_ns())
+            assert (await client.send(RoutedMessage.of(rest.shard, answer))).accepted
+        with pytest.raises(NodeUnavailableError, match=r"certificate is not trusted: .* tls_ca_file"):
+            await connect(server.url, connect_timeout_s=100 * PATIENCE_S)
+        with pytest.raises(NodeUnavailableError, match="answer"):
+            await connect(server.url.replace("https", "http"), connect_timeout_s=2.0)
 
 
 def test_pages_of_the_servers_own_name_may_use_the_api_over_tls_alone(rest, authority, options):
@@ -93,16 +90,12 @@ def test_a_renewed_certificate_is_used_by_the_next_connection(authority, options
         assert certificate_at(serving.server, authority) == second
 
 
-def test_an_invalid_certificate_raises_an_error_before_the_server_listens(rest, tmp_path, options):
+async def test_an_invalid_certificate_raises_an_error_before_the_server_listens(rest, tmp_path, options):
     with pytest.raises(ConfigurationError, match="go together"):
         RestOptions(tls_cert=options.tls_cert)
-
-    async def work():
-        async with rest.serving() as (node, _):
-            with pytest.raises(ConfigurationError, match="cannot be read"):
-                await RestServer.start(node, RestOptions(tls_cert=tmp_path / "none.pem", tls_key=options.tls_key))
-
-    run(work())
+    async with rest.serving() as (node, _):
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            await RestServer.start(node, RestOptions(tls_cert=tmp_path / "none.pem", tls_key=options.tls_key))
 
 
 @pytest.mark.full
