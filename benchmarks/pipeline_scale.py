@@ -81,8 +81,6 @@ def _measure_here(side: str, archive: Path, out: Path, settings: Sequence[str]) 
         "java_cpu_s": total.java_cpu_s,
         "python_cpu_s": total.python_cpu_s,
         "peak_mib": tree.peak_mib,
-        "peak_java_mib": tree.peak.java_mib,
-        "peak_python_mib": tree.peak.python_mib,
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -137,10 +135,7 @@ def print_table(result: dict[str, Any]) -> None:
                 f"{side:<15}{stage['stage']:<20}{stage['seconds']:>9.2f}{per_second:>12,.0f}{cpu_s:>9.2f}"
                 f"{stage['java_cpu_s']:>9.2f}{stage['python_cpu_s']:>9.2f}"
             )
-        print(
-            f"{side:<15}{'peak memory, MiB':<20}{told['peak_mib']:>9.0f}{'load':>7}{told['load']:>5}{'':>9}"
-            f"{told['peak_java_mib']:>9.0f}{told['peak_python_mib']:>9.0f}"
-        )
+        print(f"{side:<15}{'peak memory, MiB':<20}{told['peak_mib']:>9.0f}{'load':>7}{told['load']:>5}")
     for line in result["disagreements"]:
         print(f"DIFFERENT  {line}")
 

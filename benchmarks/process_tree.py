@@ -24,22 +24,10 @@ _PYTHON = "python"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a tree of processes took so far, or holds now."""
+    """CPU-seconds of a tree of processes so far."""
 
     java_cpu_s: float = 0.0
     python_cpu_s: float = 0.0
-    java_mib: float = 0.0
-    python_mib: float = 0.0
-
-    @property
-    def cpu_s(self) -> float:
-        """CPU-seconds of both."""
-        return self.java_cpu_s + self.python_cpu_s
-
-    @property
-    def mib(self) -> float:
-        """Memory of both."""
-        return self.java_mib + self.python_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +45,11 @@ class _Process:
 
 
 class ProcessTree:
-    """A process and its descendants, watched from the beginning to the end of a ``with`` block."""
+    """A process and its descendants, watched during a ``with`` block."""
 
     def __init__(self, pid: int) -> None:
-        self.peak = Usage()
-        """The most memory seen at once: in Java, in Python, and `peak_mib` in both."""
         self.peak_mib = 0.0
+        """Most memory seen at once; pages that processes share are counted for each."""
         self._pid = pid
         self._cpu_s: dict[tuple[int, int], tuple[str, float]] = {}
         self._ended = threading.Event()
@@ -80,24 +67,18 @@ class ProcessTree:
         self._thread.join()
 
     def usage(self) -> Usage:
-        """Return CPU-seconds until now and memory held now; pages that processes share are counted for each."""
+        """Return CPU-seconds until now."""
         with self._lock:
-            held: dict[str, float] = defaultdict(float)
+            held_mib = 0.0
             for number, process, kind in _descendants(self._pid):
                 # An interpreter is forked by another of its kind, a shell starts a JVM: the last name seen counts.
                 self._cpu_s[number, process.began] = (kind, process.cpu_s)
-                held[process.kind or ""] += process.mib
+                held_mib += process.mib if process.kind else 0.0
             taken: dict[str, float] = defaultdict(float)
             for kind, cpu_s in self._cpu_s.values():
                 taken[kind] += cpu_s
-            usage = Usage(
-                java_cpu_s=taken[_JAVA], python_cpu_s=taken[_PYTHON], java_mib=held[_JAVA], python_mib=held[_PYTHON]
-            )
-            self.peak_mib = max(self.peak_mib, usage.mib)
-            self.peak = Usage(
-                java_mib=max(self.peak.java_mib, usage.java_mib), python_mib=max(self.peak.python_mib, usage.python_mib)
-            )
-            return usage
+            self.peak_mib = max(self.peak_mib, held_mib)
+            return Usage(java_cpu_s=taken[_JAVA], python_cpu_s=taken[_PYTHON])
 
     def _watch(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):
