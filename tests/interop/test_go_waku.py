@@ -169,7 +169,7 @@ def test_messages_are_relayed_to_go_waku_and_from_it(go_peer, seed, transport):
         ):
             subscription = await node.subscribe(SHARD, [TOPIC])
             (ready,) = go.of("ready")
-            await until(lambda: parts_of(node).relay.peer_count(SHARD), lambda: f"no relay with {ready['peerId']}")
+            await until(lambda: parts_of(node).relay.peers_of(SHARD), lambda: f"no relay with {ready['peerId']}")
             ours, theirs = payloads("ours", seed, 20), payloads("theirs", seed, 20)
             for payload in ours:
                 result = await node.send(routed(payload))
@@ -258,7 +258,7 @@ def test_a_channel_runs_over_the_rest_api_of_go_waku(go_folder, tmp_path, seed):
     async def work():
         async with stock_waku(go_folder, tmp_path) as (address, rest), await service(address) as node:
             await until(
-                lambda: parts_of(node).relay.peer_count(SHARD), lambda: (tmp_path / "waku.log").read_text()[-2000:]
+                lambda: parts_of(node).relay.peers_of(SHARD), lambda: (tmp_path / "waku.log").read_text()[-2000:]
             )
             async with channel_at(rest, "alice") as alice, channel_at(str(node.addresses[0]), "bob") as bob:
                 await converse(alice, bob, 10, seed)

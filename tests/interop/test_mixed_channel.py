@@ -131,7 +131,7 @@ async def mixed(
         "encryption": told,
     }
     try:
-        await until(lambda: not peers or parts_of(node).relay.peer_count(SHARD))
+        await until(lambda: not peers or parts_of(node).relay.peers_of(SHARD))
         async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
                 client, "mixed", "python", TOPIC, options=options, encryption=cipher

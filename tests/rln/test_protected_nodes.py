@@ -80,8 +80,8 @@ def test_messages_of_a_member_carry_proofs_and_reach_members_of_another_node(har
         second = await harbour.node(first.addresses[0])
         await until(
             lambda: (
-                parts_of(first).relay.peer_count(harbour.shard) == 1
-                and parts_of(second).relay.mesh_size(harbour.shard) == 1
+                len(parts_of(first).relay.peers_of(harbour.shard)) == 1
+                and len(parts_of(second).relay.mesh_of(harbour.shard)) == 1
             )
         )
         alice = await harbour.client(first, harbour.membership(0))
@@ -134,7 +134,7 @@ def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membe
     async def work():
         first = await harbour.node(rln=harbour.membership(0))
         second = await harbour.node(first.addresses[0])
-        await until(lambda: parts_of(first).relay.peer_count(harbour.shard) == 1)
+        await until(lambda: len(parts_of(first).relay.peers_of(harbour.shard)) == 1)
         heard = await second.subscribe(harbour.shard, [harbour.topic])
         assert (await first.send(harbour.message(b"own"))).accepted
         [got] = await asyncio.wait_for(heard.next_batch(), PATIENCE_S)
@@ -363,7 +363,7 @@ def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour)
     async def work():
         careless = await harbour.careless_node()
         careful = await harbour.node(careless.addresses[0])
-        await until(lambda: parts_of(careful).relay.mesh_size(harbour.shard) == 1)
+        await until(lambda: len(parts_of(careful).relay.mesh_of(harbour.shard)) == 1)
         heard = await careful.subscribe(harbour.shard, [harbour.topic])
         for number in range(12):
             await careless.send(changed(good, payload=b"forged %d" % number))

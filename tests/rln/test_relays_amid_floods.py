@@ -62,7 +62,7 @@ async def relay_peer(harbour, node, exits, seed):
     relay = await exits.enter_async_context(Relay(host, rules, rng=random.Random(seed)))
     heard = relay.subscribe(harbour.shard)
     await host.connect(node.addresses[0])
-    await until(lambda: relay.mesh_size(harbour.shard) == 1)
+    await until(lambda: len(relay.mesh_of(harbour.shard)) == 1)
     return relay, heard
 
 
@@ -98,7 +98,7 @@ def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, ho
             for number in range(1, count + 1):
                 await alice.publish(harbour.shard, of_unknown_root(template, number).encoded)
             await until(lambda: refused(node, ProofFault.UNKNOWN_ROOT) == count)
-            assert parts_of(node).relay.mesh_size(harbour.shard) == 2
+            assert len(parts_of(node).relay.mesh_of(harbour.shard)) == 2
             await alice.publish(harbour.shard, good.encoded)
             async with asyncio.timeout(PATIENCE_S):
                 assert (await anext(heard)).message.data == good.encoded

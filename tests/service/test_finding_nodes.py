@@ -99,7 +99,7 @@ async def test_nodes_of_a_network_find_each_other_and_relay():
         second = await service(exits, network=by_list(server))
         await until(lambda: second.status.connected)
         received = await first.subscribe(SHARD, [TOPIC])
-        await until(lambda: parts_of(second).relay.peer_count(SHARD) > 0)
+        await until(lambda: len(parts_of(second).relay.peers_of(SHARD)) > 0)
         sent = message()
         assert (await second.send(sent)).accepted
         async with asyncio.timeout(PATIENCE_S):

@@ -40,7 +40,7 @@ async def test_nodes_whose_clients_subscribe_to_a_further_shard_relay_it_to_each
     async with connected(rest) as ((left, at_left), (right, at_right)):
         for server in (at_left, at_right):
             await ask(rest, server, "POST", SUBSCRIPTIONS, [shard])
-        await until(lambda: parts_of(left).relay.peer_count(shard) and parts_of(right).relay.peer_count(shard))
+        await until(lambda: parts_of(left).relay.peers_of(shard) and parts_of(right).relay.peers_of(shard))
         message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
         await ask(rest, at_left, "POST", messages_at(shard), message)
         await until(lambda: parts_of(right).distribution.statistics().messages)
@@ -50,7 +50,7 @@ async def test_nodes_whose_clients_subscribe_to_a_further_shard_relay_it_to_each
         assert len(stored["messages"]) == 1
         # Each leaves when nobody is subscribed any more.
         await ask(rest, at_left, "DELETE", SUBSCRIPTIONS, [shard])
-        await until(lambda: not parts_of(right).relay.peer_count(shard))
+        await until(lambda: not parts_of(right).relay.peers_of(shard))
         assert set(left.pubsub_topics) == {SHARD}
         assert set(right.pubsub_topics) == {SHARD, shard}
         await ask(rest, at_left, "POST", messages_at(shard), message, status=400)
@@ -80,7 +80,7 @@ async def test_a_filter_subscription_on_a_further_shard_gets_the_messages_of_ano
         await ask(rest, at_left, "POST", SUBSCRIPTIONS, [FURTHER])
         asked = {"requestId": "1", "contentFilters": [rest.topic], "pubsubTopic": FURTHER}
         await ask(rest, at_right, "POST", FILTER, asked)
-        await until(lambda: parts_of(left).relay.peer_count(FURTHER))
+        await until(lambda: parts_of(left).relay.peers_of(FURTHER))
         message = {"payload": "aGFsbG8=", "contentTopic": rest.topic}
         await ask(rest, at_left, "POST", messages_at(FURTHER), message)
         await until(lambda: parts_of(right).distribution.statistics().messages)
@@ -98,7 +98,7 @@ async def test_record_and_metadata_name_the_shards_of_the_own_cluster_that_are_s
         assert info["enrUri"] == str(node.record)
         # A peer that connects now is told so, too, and stays.
         await parts_of(other).host.connect(node.addresses[0])
-        await until(lambda: parts_of(other).relay.peer_count(SHARD))
+        await until(lambda: parts_of(other).relay.peers_of(SHARD))
         await ask(rest, server, "DELETE", SUBSCRIPTIONS, [FURTHER, FOREIGN])
         assert node.record.relay_shards.shards == {0}
 

@@ -86,7 +86,7 @@ async def test_service_nodes_relay_to_each_other_and_messages_cross_to_clients_o
         await LightNode.start([first.addresses[0]], FAST) as alice,
         await LightNode.start([third.addresses[0]], FAST) as bob,
     ):
-        await until(lambda: parts_of(first).relay.mesh_size(SHARD) and parts_of(third).relay.mesh_size(SHARD))
+        await until(lambda: parts_of(first).relay.mesh_of(SHARD) and parts_of(third).relay.mesh_of(SHARD))
         subscription = await bob.subscribe(SHARD, [TOPIC])
         own = await second.subscribe(SHARD, [TOPIC])
         for number in range(50):
@@ -166,7 +166,7 @@ async def test_a_message_that_reached_no_relay_peer_is_relayed_when_it_is_pushed
         sent = message()
         assert "505" in (await alice.send(sent)).detail
         await parts_of(near).host.connect(far.addresses[0])
-        await until(lambda: parts_of(near).relay.peer_count(SHARD))
+        await until(lambda: parts_of(near).relay.peers_of(SHARD))
         assert (await alice.send(sent)).accepted
         assert [one.encoded for one in await received(own, 1)] == [sent.encoded]
 

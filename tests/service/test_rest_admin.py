@@ -34,7 +34,7 @@ async def three_peers(rest):
         await until(
             lambda: (
                 all(parts_of(node).host.info_of(host.peer_id) for host in hosts)
-                and parts_of(node).relay.peer_count(rest.shard)
+                and parts_of(node).relay.peers_of(rest.shard)
             )
         )
         yield node, server, relay, bare
@@ -73,7 +73,7 @@ async def test_each_list_has_the_peers_that_it_names_in_nwakus_shape(rest):
 
 async def test_relay_peers_and_meshes_are_listed_by_shard_with_scores(rest):
     async with three_peers(rest) as (node, server, relay, _):
-        await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
+        await until(lambda: parts_of(node).relay.mesh_of(rest.shard))
         for kind in ("relay", "mesh"):
             first, second = await listed(rest, server, f"peers/{kind}")
             assert (first["shard"], ids(first["peers"]), second) == (
@@ -99,7 +99,7 @@ async def test_a_shard_that_is_no_number_of_16_bits_is_a_bad_request(rest, shard
 
 async def test_peers_are_counted_by_shard_and_by_protocol(rest):
     async with three_peers(rest) as (node, server, *_):
-        await until(lambda: parts_of(node).relay.mesh_size(rest.shard))
+        await until(lambda: parts_of(node).relay.mesh_of(rest.shard))
         counts = await listed(rest, server, "peers/stats")
         assert counts["Sum"] == {"Total peers": 2}
         connectedness = {"Connected": 2, "NotConnected": 0, "CannotConnect": 0, "CanConnect": 0}

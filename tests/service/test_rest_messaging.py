@@ -25,7 +25,7 @@ def _soon(monkeypatch):
 async def connected(rest, left=None, right=None):
     async with rest.serving(**(left or {})) as (one, at_left), rest.serving(**(right or {})) as (two, at_right):
         await parts_of(one).host.connect(two.addresses[0])
-        await until(lambda: parts_of(one).relay.peer_count(rest.shard) and parts_of(two).relay.peer_count(rest.shard))
+        await until(lambda: parts_of(one).relay.peers_of(rest.shard) and parts_of(two).relay.peers_of(rest.shard))
         yield at_left, at_right
 
 

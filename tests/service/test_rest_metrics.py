@@ -129,7 +129,7 @@ def by_every_prefix(name):
 async def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_and_labels(rest):
     async with rest.serving() as (node, server), rest.serving() as (other, _):
         await parts_of(node).host.connect(other.addresses[0])
-        await until(lambda: parts_of(node).relay.peer_count(rest.shard))
+        await until(lambda: parts_of(node).relay.peers_of(rest.shard))
         await rest.publish(server)
         subscription = FilterSubscribeRequest(
             request_id="", filter_subscribe_type=FilterSubscribeType.SUBSCRIBE, pubsub_topic=rest.shard
@@ -149,7 +149,7 @@ async def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_
 async def test_nwakus_numbers_count_messages_of_two_relays(rest):
     async with rest.serving() as (node, server), rest.serving() as (other, at_other):
         await parts_of(node).host.connect(other.addresses[0])
-        await until(lambda: parts_of(node).relay.mesh_size(rest.shard) and parts_of(other).relay.mesh_size(rest.shard))
+        await until(lambda: parts_of(node).relay.mesh_of(rest.shard) and parts_of(other).relay.mesh_of(rest.shard))
         await rest.publish(server, payload="A" * 4_000)
         await until(lambda: parts_of(other).distribution.statistics().messages)
         for at, direction in ((server, "Out"), (at_other, "In")):

@@ -49,7 +49,7 @@ def status_here(call):
 async def a_relay_with_a_peer(rest):
     async with rest.serving() as (node, server), rest.serving() as (peer, _):
         await parts_of(node).host.connect(peer.addresses[0])
-        await until(lambda: parts_of(node).relay.peer_count(rest.shard) and parts_of(node).host.info_of(peer.peer_id))
+        await until(lambda: parts_of(node).relay.peers_of(rest.shard) and parts_of(node).host.info_of(peer.peer_id))
         yield server
 
 

@@ -205,7 +205,7 @@ async def publish(
     """Distribute and relay a message that `MessageRules.judge` has accepted; return to how many peers."""
     routed = RoutedMessage.of(pubsub_topic, message, encoded)
     new = distribution.hand_out(routed, now_s=monotonic_s(), now_ns=time_ns())
-    known = relay.peer_count(pubsub_topic)
+    known = len(relay.peers_of(pubsub_topic))
     # A client that uses two nodes sends each message to both. So a message that was relayed before is a success, and
     # one that reached no peer before is relayed now.
     relayed = not new and relay.passed_on(pubsub_topic, encoded)

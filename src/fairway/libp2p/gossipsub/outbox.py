@@ -64,11 +64,6 @@ class PeerOutbox:
         self._drained.set()
 
     @property
-    def waiting_bytes(self) -> int:
-        """Size of the frames that wait."""
-        return self._bytes + self._control_bytes
-
-    @property
     def message_bytes(self) -> int:
         """Size of the messages that wait, without control frames."""
         return self._bytes

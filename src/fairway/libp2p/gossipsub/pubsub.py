@@ -58,18 +58,6 @@ Judging = Callable[[Message, PeerId], Awaitable[ValidationResult]]
 """(message, peer that sent it) -> result, for messages about which a `Validator` said `ValidationResult.LATER`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubStatistics:
-    """Counts of the outboxes of a `PubSub`."""
-
-    peers: int
-    waiting_bytes: int
-    held_bytes: int
-    """Size of the messages that wait, each counted once."""
-    dropped: int
-    """Messages to connected peers that were dropped because the peer was slow."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Link:
     outbox: PeerOutbox
@@ -178,17 +166,9 @@ class PubSub:
         """Return the peers that are subscribed to a topic."""
         return self._router.peers_of(topic)
 
-    def peer_count(self, topic: str) -> int:
-        """Return how many peers are subscribed to a topic."""
-        return len(self.peers_of(topic))
-
     def mesh_of(self, topic: str) -> frozenset[PeerId]:
         """Return the mesh of a topic."""
         return self._router.mesh_of(topic)
-
-    def mesh_size(self, topic: str) -> int:
-        """Return how many peers are in the mesh of a topic."""
-        return len(self.mesh_of(topic))
 
     def score_of(self, peer: PeerId) -> float:
         """Return the present score of a peer; bad scores are below 0."""
@@ -198,15 +178,15 @@ class PubSub:
         """Return the counts of the router."""
         return self._router.statistics()
 
-    def outbox_statistics(self) -> PubSubStatistics:
-        """Return the counts of the outboxes."""
-        outboxes = [link.outbox for link in self._links.values()]
-        return PubSubStatistics(
-            peers=len(outboxes),
-            waiting_bytes=sum(outbox.waiting_bytes for outbox in outboxes),
-            held_bytes=self._held.size_bytes,
-            dropped=sum(outbox.dropped for outbox in outboxes),
-        )
+    @property
+    def held_bytes(self) -> int:
+        """Size of the messages that wait for peers, each counted once."""
+        return self._held.size_bytes
+
+    @property
+    def dropped(self) -> int:
+        """Messages to connected peers that were dropped because the peer was slow."""
+        return sum(link.outbox.dropped for link in self._links.values())
 
     async def _follow(self, events: Subscription[HostEvent]) -> None:
         async for event in events:

@@ -101,7 +101,7 @@ def health_of(context: RestContext) -> Health:
 
 def _connection_status(context: RestContext) -> str:
     """Return nwaku's word for the number of relay peers."""
-    peers = max(map(context.parts.relay.peer_count, context.node.pubsub_topics))
+    peers = max(len(context.parts.relay.peers_of(topic)) for topic in context.node.pubsub_topics)
     if peers >= GossipsubOptions().d_low:
         return "Connected"
     return "PartiallyConnected" if peers else "Disconnected"

@@ -116,7 +116,7 @@ def _shards(context: RestContext) -> Iterator[Metric]:
     relay, totals = context.parts.relay, context.parts.distribution.shards
     topics = list(context.node.pubsub_topics)
     label = "pubsub_topic"
-    peers = {(topic,): relay.peer_count(topic) for topic in topics}
+    peers = {(topic,): len(relay.peers_of(topic)) for topic in topics}
     yield gauge("fairway_relay_shard_peers", "Relay peers of a shard", peers, label)
     by_topic = {(topic,): totals.get(topic, ShardTotals()) for topic in topics}
     messages = {topic: total.messages for topic, total in by_topic.items()}

@@ -95,7 +95,7 @@ def _peers(prefix: str, context: RestContext) -> Iterator[Metric]:
         connected.update(("Out" if dialled else "In", name) for name in protocols)
     yield gauge(f"{prefix}_connected_peers", "Connected peers by protocol", connected, "direction", "protocol")
     topics = {shard: pubsub_topic(node.options.cluster_id, shard) for shard in node.shards}
-    by_shard = {(str(shard),): parts.relay.peer_count(topic) for shard, topic in topics.items()}
+    by_shard = {(str(shard),): len(parts.relay.peers_of(topic)) for shard, topic in topics.items()}
     yield gauge(f"{prefix}_connected_peers_per_shard", "Relay peers by shard", by_shard, "shard")
     yield gauge(f"{prefix}_connected_peers_per_agent", "Peers by program", _agents(context), "agent")
     yield gauge(f"{prefix}_peer_store_size", "Connected peers, and known records", _known_peers(context))
