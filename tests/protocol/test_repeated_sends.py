@@ -97,7 +97,7 @@ def delivered(peer):
     return make
 
 
-def test_an_open_send_ends_only_when_the_new_wish_is_met_too(peer):
+def test_an_open_send_ends_only_when_the_new_requirement_is_met_too(peer):
     alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
     accepted = alice.send(b"hello")
     want(alice, accepted.request_id, required_from=["carol"])
@@ -111,7 +111,7 @@ def test_an_open_send_ends_only_when_the_new_wish_is_met_too(peer):
     alice.check_rows()
 
 
-def test_a_lesser_wish_takes_nothing_back(peer):
+def test_a_weaker_requirement_changes_nothing(peer):
     alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
     accepted = alice.send(b"hello", required_from=["carol"], required_count=2)
     want(alice, accepted.request_id)
@@ -122,7 +122,7 @@ def test_a_lesser_wish_takes_nothing_back(peer):
     assert len(alice.events(MessageDelivered)) == 1
 
 
-def test_a_wish_that_is_met_already_is_answered_at_once_and_again(delivered):
+def test_a_requirement_that_is_met_already_is_answered_at_once(delivered):
     request_id, alice, _, _ = delivered()
     alice.now_ms += 5_000
     for _ in range(2):
@@ -153,7 +153,7 @@ def test_a_delivered_send_is_opened_again_and_repeated_one_interval_later(delive
     alice.check_rows()
 
 
-def test_whoever_has_it_long_since_acknowledges_with_whatever_he_says_next(peer):
+def test_a_participant_that_has_the_message_acknowledges_it_with_its_next_message(peer):
     alice, bob, carol = (peer(name, QUIET) for name in ("alice", "bob", "carol"))
     accepted = alice.send(b"hello")
     for other in (bob, carol):

@@ -143,7 +143,7 @@ def test_a_hook_that_fails_ends_the_request_and_leaks_nothing(peer):
     alice.check_rows()
 
 
-def test_what_a_message_would_have_cited_that_was_never_encrypted_the_next_life_cites(peer):
+def test_after_a_restart_the_next_message_takes_over_citations_of_one_that_was_never_encrypted(peer):
     others = [peer(f"p{number}", SMALL, encryption=SlowCipher()) for number in range(6)]
     bob = peer("bob", SMALL, encryption=SlowCipher())
     awaiter = Awaiter(bob)

@@ -39,14 +39,14 @@ def test_retries_beyond_the_bound_wait_until_the_node_answered_earlier_ones(peer
     alice.check_rows()
 
 
-def test_waiting_counts_as_no_attempt_and_everything_is_tried_as_often_as_ever(peer):
+def test_a_retry_that_waits_for_others_is_no_attempt(peer):
     alice = send_five(peer)
     alice.pass_time(360_000)
     assert len(retries(alice)) == 5 * 10
     assert len(alice.events(DeliveryError)) == 5
 
 
-def test_with_room_again_the_next_time_it_bites_is_told_again(peer):
+def test_the_bound_of_retries_is_announced_again_when_it_is_reached_anew(peer):
     alice = send_five(peer, ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=4)))
     alice.pass_time(40_000)
     assert len(alice.events(LimitReached)) == 1
@@ -54,7 +54,7 @@ def test_with_room_again_the_next_time_it_bites_is_told_again(peer):
     assert len(alice.events(LimitReached)) == 2
 
 
-def test_a_node_that_never_answers_ends_no_retries_for_ever(peer):
+def test_retries_go_on_with_a_node_that_never_answers(peer):
     alice = send_five(peer)
     alice.pass_time(3_600_000, answer=False)
     # What the node does not answer is offered again, and is no attempt: nothing is given up that may not have left.
@@ -82,7 +82,7 @@ def test_retries_that_the_rate_limit_holds_count_too(peer):
     assert alice.stack.statistics().queued <= 2
 
 
-def test_retries_that_wait_for_others_cost_nothing_meanwhile_and_go_once_each(peer):
+def test_retries_that_wait_for_others_write_nothing_and_leave_once_each(peer):
     options = ReliableChannelOptions(sync_min_interval_ms=0, advanced=Advanced(max_active_retries=1))
     alice = send_five(peer, options)
     alice.answer()
@@ -109,7 +109,7 @@ class MoodyCipher:
         return ciphertext
 
 
-def test_a_retry_that_cannot_be_encrypted_does_not_stay_in_the_way(peer):
+def test_a_retry_that_cannot_be_encrypted_does_not_block_others(peer):
     cipher = MoodyCipher()
     alice = send_five(peer, encryption=cipher)
     cipher.willing = False
@@ -121,7 +121,7 @@ def test_a_retry_that_cannot_be_encrypted_does_not_stay_in_the_way(peer):
 
 
 @pytest.mark.parametrize("bound", [1, 2, 10])
-def test_a_message_that_cites_more_missing_ones_than_may_be_is_told_and_comes_again(peer, bound):
+def test_a_message_that_cites_too_many_missing_ones_is_refused_with_an_event_and_taken_later(peer, bound):
     options = ReliableChannelOptions(
         advanced=Advanced(max_missing=bound), sync_min_interval_ms=0, sds=SdsConfig(lost_timeout_ms=0)
     )
@@ -146,7 +146,7 @@ def test_a_message_that_cites_more_missing_ones_than_may_be_is_told_and_comes_ag
     assert alice.events(LimitReached) == expected * 2
 
 
-def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothing_to_read_again(peer):
+def test_a_sender_of_many_unfinished_messages_leaves_room_for_other_senders(peer):
     segmentation = SegmentationConfig(
         segment_size_bytes=512,
         max_buffered_bytes=64 * 1_536,
@@ -169,7 +169,7 @@ def test_who_begins_long_messages_and_ends_none_leaves_room_for_others_and_nothi
     assert bob.payloads() == [bytes([number]) * 2_000 for number in range(3)]
 
 
-def test_what_waits_and_finds_no_room_is_read_again(peer):
+def test_a_waiting_segment_without_room_is_read_from_a_store_again(peer):
     options = ReliableChannelOptions(
         sync_min_interval_ms=0, segmentation=SegmentationConfig(segment_size_bytes=512, max_buffered_bytes=32 * 1_536)
     )

@@ -69,7 +69,7 @@ def test_a_possible_acknowledgement_says_nothing_of_somebody_else_who_was_asked_
     assert len(alice.published(Purpose.RETRY)) == 1
 
 
-def test_nothing_is_repeated_while_the_node_is_offline_and_all_of_it_when_it_is_back(peer):
+def test_retries_wait_while_the_node_is_offline(peer):
     alice = peer(options=QUIET)
     alice.send(b"hello")
     alice.answer()
@@ -146,7 +146,7 @@ def test_after_a_restart_retries_go_on_where_they_stopped(peer):
     assert [event.request_id for event in again.events(DeliveryError)] == [accepted.request_id]
 
 
-def test_a_retry_that_the_rate_limit_held_is_let_go_when_the_acknowledgement_comes(peer):
+def test_a_queued_retry_is_dropped_when_the_acknowledgement_comes(peer):
     limited = ReliableChannelOptions(
         sync_min_interval_ms=0, rate_limit=RateLimitConfig(enabled=True, messages_per_epoch=1, epoch_ms=600_000)
     )
@@ -163,7 +163,7 @@ def test_a_retry_that_the_rate_limit_held_is_let_go_when_the_acknowledgement_com
     alice.check_rows()
 
 
-def test_a_message_that_is_repeated_in_vain_has_the_store_asked_for_what_was_said_since(peer, start_ms):
+def test_after_two_retries_without_an_acknowledgement_the_store_is_asked_for_later_messages(peer, start_ms):
     options = ReliableChannelOptions(retry_interval_ms=30_000, sync_min_interval_ms=0)
     alice = peer("alice", options)
     alice.send(b"anybody?")
@@ -180,7 +180,7 @@ def test_a_message_that_is_repeated_in_vain_has_the_store_asked_for_what_was_sai
     assert silent.queries() == []
 
 
-def test_a_send_that_is_never_repeated_ends_all_the_same_when_nobody_acknowledges_it(peer):
+def test_a_send_without_retries_fails_when_nobody_acknowledges_it(peer):
     alice = peer(options=ReliableChannelOptions(retry_interval_ms=0, sync_min_interval_ms=0))
     alice.send(b"hello")
     alice.pass_time(3_600_000)

@@ -172,7 +172,7 @@ def test_the_first_hash_that_the_node_took_stays_the_hint(peer):
     assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint == alice.content()[0].message_hash
 
 
-def test_a_hint_from_before_a_crash_that_nobody_confirmed_gives_way_to_a_confirmed_one(peer):
+def test_a_confirmed_hint_replaces_an_unconfirmed_one_from_before_a_crash(peer):
     alice = peer()
     alice.send(b"one")
     alice.now_ms += 1_000
@@ -183,7 +183,7 @@ def test_a_hint_from_before_a_crash_that_nobody_confirmed_gives_way_to_a_confirm
     assert alice.sds(alice.content()[1]).causal_history[0].retrieval_hint == again.message_hash
 
 
-def test_what_the_node_did_not_take_is_offered_again_soon_and_that_is_no_retry(peer):
+def test_a_refused_segment_is_sent_again_soon_and_that_is_no_retry(peer):
     alice = peer()
     alice.send(b"hello")
     alice.answer(accepted=False)
@@ -232,7 +232,7 @@ def test_a_segment_that_the_network_would_not_take_ends_its_request_before_anyth
     assert alice.sds(alice.content()[0]).causal_history == ()
 
 
-def test_what_a_message_that_could_not_be_encrypted_would_have_cited_and_asked_for_the_next_one_does(peer):
+def test_the_next_message_takes_over_citations_and_requests_of_one_that_could_not_be_encrypted(peer):
     """Else whoever misses what nobody else cites is delivered a later message before it."""
     cipher = BrokenCipher(good=0)
     alice = peer(encryption=cipher)
@@ -286,7 +286,7 @@ def test_what_was_accepted_before_a_crash_and_never_left_leaves_after_it_in_orde
     assert bob.stack.status is ChannelStatus.SYNCED
 
 
-def test_what_was_made_before_a_crash_leaves_in_that_order_in_whatever_order_its_rows_come(peer):
+def test_messages_made_before_a_crash_leave_in_order_whatever_the_order_of_rows(peer):
     alice = peer("alice")
     for number in range(20):
         alice.send(b"%d" % number)
@@ -296,7 +296,7 @@ def test_what_was_made_before_a_crash_leaves_in_that_order_in_whatever_order_its
     assert [publish.sds_id for publish in alice.content()] == made
 
 
-def test_answers_for_an_earlier_life_do_not_confuse_the_present_one(peer):
+def test_the_answer_to_a_publication_of_an_earlier_run_is_ignored(peer):
     alice = peer()
     alice.send(b"one")
     old = alice.content()[0]

@@ -70,7 +70,7 @@ def test_sync_messages_become_rarer_while_nothing_happens_but_never_end(peer):
     assert len(gaps) > 20
 
 
-def test_news_ends_the_silence_at_once(peer):
+def test_received_content_ends_the_long_wait_for_a_sync_message(peer):
     alice, bob = acquainted(peer, "alice", "bob")
     bob.pass_time(6 * HOUR_MS)
     told = len(syncs(bob))
@@ -81,7 +81,7 @@ def test_news_ends_the_silence_at_once(peer):
     assert len(syncs(bob)) == told + 1
 
 
-def test_in_a_silent_group_one_speaks_for_all(peer):
+def test_in_an_idle_group_one_participant_syncs_for_all(peer):
     _, *others = acquainted(peer, "alice", "bob", "carol", "dave", "erin", "frank")
     for _ in range(6 * 360):
         for other in others:
@@ -139,7 +139,7 @@ def test_a_copy_that_a_store_brings_waits_for_no_acknowledgement(peer):
         assert len(syncs(other)) == told + (not from_store)
 
 
-def test_somebody_elses_sync_message_suppresses_ours(peer):
+def test_a_sync_message_of_another_participant_suppresses_ours(peer):
     alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
     for _ in range(120):
         bob.pass_time(500)
@@ -154,7 +154,7 @@ def test_somebody_elses_sync_message_suppresses_ours(peer):
     del alice
 
 
-def test_the_word_of_the_author_himself_does_not_put_off_an_acknowledgement(peer):
+def test_a_sync_message_of_the_author_does_not_postpone_an_acknowledgement(peer):
     """He says it so that all notice his message; nobody acknowledges it by that."""
     alice, bob = acquainted(peer, "alice", "bob")
     alice.pass_time(10_000)
@@ -174,7 +174,7 @@ def test_a_busy_channel_does_not_postpone_sync_messages_for_ever(peer):
     assert len(syncs(bob)) >= 4
 
 
-def test_own_messages_stand_in_for_sync_messages(peer):
+def test_own_messages_replace_sync_messages(peer):
     _, bob = acquainted(peer, "alice", "bob")
     for _ in range(30):
         bob.pass_time(10)
@@ -182,7 +182,7 @@ def test_own_messages_stand_in_for_sync_messages(peer):
     assert not syncs(bob)
 
 
-def test_a_copy_makes_us_owe_an_acknowledgement_that_nobody_elses_sync_replaces(peer):
+def test_a_copy_is_acknowledged_whatever_other_participants_sync(peer):
     alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
     bob.pass_time(15_001)
     carol.pass_time(200_000)
@@ -197,7 +197,7 @@ def test_a_copy_makes_us_owe_an_acknowledgement_that_nobody_elses_sync_replaces(
     assert alice.content()[0].sds_id in {e.message_id for e in bob.sds(syncs(bob)[before]).causal_history}
 
 
-def test_with_an_interval_of_nought_nobody_syncs_not_even_for_repair(peer):
+def test_with_an_interval_of_zero_no_sync_message_is_sent_even_for_repair(peer):
     alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(sync_min_interval_ms=0))
     for payload in (b"one", b"two", b"three"):
         alice.send(payload)
@@ -206,7 +206,7 @@ def test_with_an_interval_of_nought_nobody_syncs_not_even_for_repair(peer):
     assert not bob.published()
 
 
-def test_a_repair_request_that_is_due_makes_us_speak_however_often_others_do(peer):
+def test_a_due_repair_request_is_sent_however_often_others_sync(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"one")
     alice.send(b"two")
@@ -225,7 +225,7 @@ def test_a_repair_request_that_is_due_makes_us_speak_however_often_others_do(pee
 
 
 @pytest.mark.parametrize("refusal", [{"too_many": True}, {"permanent": True}])
-def test_what_a_sync_message_asked_for_that_never_left_is_asked_for_by_the_next(peer, refusal):
+def test_the_next_sync_message_carries_the_repair_requests_of_one_that_the_node_refused(peer, refusal):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"one")
     alice.send(b"two")
@@ -239,7 +239,7 @@ def test_what_a_sync_message_asked_for_that_never_left_is_asked_for_by_the_next(
     assert bob.sds(syncs(bob)[refused]).repair_request
 
 
-def test_somebody_whose_clock_is_behind_is_answered(peer, start_ms):
+def test_a_repair_request_of_a_participant_whose_clock_is_behind_is_answered(peer, start_ms):
     alice, bob = peer("alice"), peer("bob", now_ms=start_ms - 600_000)
     alice.send(b"one")
     alice.send(b"two")
@@ -253,7 +253,7 @@ def test_somebody_whose_clock_is_behind_is_answered(peer, start_ms):
     assert [publication.sds_id for publication in alice.published(Purpose.REPAIR)] == [alice.content()[0].sds_id]
 
 
-def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst(peer):
+def test_many_repair_requests_that_are_due_at_once_leave_in_spaced_messages(peer):
     options = ReliableChannelOptions(
         sync_min_interval_ms=10**9, sds=SdsConfig(causal_history_size=100, repair=RepairConfig(t_max_ms=30_000))
     )
@@ -270,7 +270,7 @@ def test_many_repair_requests_that_fall_due_at_once_do_not_come_out_in_one_burst
     assert min(after - before for before, after in itertools.pairwise(times)) >= 1_000
 
 
-def test_while_a_request_waits_for_the_node_no_other_takes_its_place(peer):
+def test_while_a_sync_message_with_requests_waits_for_the_node_no_other_is_made(peer):
     """Few sync messages may follow each other that only carry requests; those that never left used them up."""
     options = ReliableChannelOptions(
         sync_min_interval_ms=10**9,
@@ -289,7 +289,7 @@ def test_while_a_request_waits_for_the_node_no_other_takes_its_place(peer):
     assert len(set(requested)) == 60
 
 
-def test_requests_planned_in_a_life_with_repair_do_not_disturb_one_without(peer):
+def test_repair_requests_of_an_earlier_run_are_not_sent_without_repair(peer):
     alice, bob = peer("alice"), peer("bob")
     for payload in (b"one", b"two", b"three"):
         alice.send(payload)
@@ -300,7 +300,7 @@ def test_requests_planned_in_a_life_with_repair_do_not_disturb_one_without(peer)
     assert not any(quiet.sds(publication).repair_request for publication in syncs(quiet))
 
 
-def test_who_is_never_connected_for_long_is_heard_all_the_same(peer):
+def test_a_participant_that_is_connected_for_short_times_only_syncs_too(peer):
     _, bob = acquainted(peer, "alice", "bob")
     for _ in range(20):
         bob.connect(False)
@@ -337,7 +337,7 @@ def spoken(timer, first_ms, last_ms):
 
 
 @pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "send_soon"])
-def test_who_cannot_take_in_what_he_lacks_is_told_often_at_first_and_then_every_half_minute(end_of_silence):
+def test_a_participant_that_stays_behind_is_reminded_often_at_first_and_then_every_half_minute(end_of_silence):
     timer = SyncTimer(2_000, Jitter(b"seed"), 0)
     assert len(spoken(timer, 0, 30_000)) >= 10
     assert 10 <= len(spoken(timer, 30_000, 630_000)) <= 22
@@ -345,7 +345,7 @@ def test_who_cannot_take_in_what_he_lacks_is_told_often_at_first_and_then_every_
     assert len(spoken(timer, 630_000, 660_000)) >= 10, "there is something new to tell"
 
 
-def test_with_a_long_interval_who_lacks_something_is_told_as_often_as_ever():
+def test_with_a_long_interval_a_participant_that_stays_behind_is_reminded_once_an_interval():
     timer = SyncTimer(30_000, Jitter(b"seed"), 0)
     assert 80 <= len(spoken(timer, 0, 3_600_000)) <= 120
 
@@ -376,7 +376,7 @@ def test_what_is_missing_is_asked_for_by_hash_after_one_round(peer):
     assert bob.queries() == [QueryStore(message_hashes=(lost.message_hash,))]
 
 
-def test_a_store_is_asked_before_the_group_which_is_asked_only_if_that_is_in_vain(peer):
+def test_the_group_is_asked_for_a_missing_message_only_if_the_store_does_not_have_it(peer):
     """An answer of a store costs one participant; one of the group is heard by all, and several may give it."""
     in_luck, [lost] = gap(peer)
     in_luck.pass_time(10_000)
@@ -392,7 +392,7 @@ def test_a_store_is_asked_before_the_group_which_is_asked_only_if_that_is_in_vai
     assert any(in_vain.sds(sync).repair_request for sync in syncs(in_vain))
 
 
-def test_nothing_is_asked_for_that_came_meanwhile(peer):
+def test_a_message_that_came_meanwhile_is_not_asked_for(peer):
     bob, [lost] = gap(peer)
     bob.receive(lost)
     bob.pass_time(60_000)
@@ -400,7 +400,7 @@ def test_nothing_is_asked_for_that_came_meanwhile(peer):
     assert bob.stack.next_deadline() > bob.now_ms
 
 
-def test_after_three_vain_tries_questions_by_hash_become_rarer(peer):
+def test_after_three_queries_without_a_result_the_interval_doubles(peer):
     bob, _ = gap(peer, options=ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=0)))
     asked = []
     for second in range(0, 700, 10):
@@ -409,7 +409,7 @@ def test_after_three_vain_tries_questions_by_hash_become_rarer(peer):
     assert asked == [10, 20, 30, 40, 60, 100, 180, 340, 500, 660]
 
 
-def test_a_question_that_no_store_answered_is_not_vain_and_asked_again_with_the_next_round(peer):
+def test_a_query_that_no_store_answered_is_repeated_in_the_next_round(peer):
     bob, _ = gap(peer, options=ReliableChannelOptions(sds=SdsConfig(lost_timeout_ms=0)))
     asked = [query for query in bob.pass_time(300_000, answer=False) if isinstance(query, QueryStore)]
     assert len(asked) == 30
@@ -445,7 +445,7 @@ def test_a_store_is_asked_for_what_found_no_room_only_once_it_can_be_delivered_a
     assert len(bob.payloads()) == 12
 
 
-def test_a_hint_that_leads_nowhere_is_followed_by_a_question_about_the_time(peer, start_ms):
+def test_a_hint_that_finds_nothing_is_followed_by_a_query_by_time(peer, start_ms):
     bob, _ = gap(peer)
     bob.pass_time(40_000)
     assert all(query.message_hashes for query in bob.queries()[:3])
@@ -455,14 +455,14 @@ def test_a_hint_that_leads_nowhere_is_followed_by_a_question_about_the_time(peer
     assert by_time[0].end_ns == (start_ms + 40_000) * 1_000_000
 
 
-def test_without_a_hint_the_first_question_is_about_the_time_and_not_asked_more_than_once_a_minute(peer):
+def test_without_a_hint_queries_are_by_time_and_at_most_one_a_minute(peer):
     bob, _ = gap(peer, hint=False, lost=5)
     bob.pass_time(300_000)
     assert all(not query.message_hashes for query in bob.queries())
     assert 1 <= len(bob.queries()) <= 5
 
 
-def test_a_first_hint_is_followed_with_the_next_round_however_often_the_time_was_asked_about_in_vain(peer):
+def test_a_first_hint_is_used_in_the_next_round_after_any_number_of_queries_by_time(peer):
     alice, bob = peer("alice"), peer("bob")
     for text in (b"lost", b"second", b"third"):
         alice.send(text)
@@ -489,7 +489,7 @@ def test_hashes_are_asked_for_in_batches_of_bounded_size(peer):
     assert asked == {publication.message_hash for publication in alice.content()[10:130]}
 
 
-def test_a_gap_that_closed_does_not_hasten_the_questions_about_the_next_one(peer):
+def test_a_closed_gap_does_not_bring_forward_the_query_for_the_next_one(peer):
     bob, [lost] = gap(peer)
     bob.pass_time(9_000)
     bob.receive(lost)
@@ -504,7 +504,7 @@ def test_a_gap_that_closed_does_not_hasten_the_questions_about_the_next_one(peer
 
 
 @pytest.mark.parametrize("options", [ReliableChannelOptions(retrieve_frequency_ms=0)])
-def test_with_a_frequency_of_nought_no_store_is_asked(peer, options):
+def test_with_a_frequency_of_zero_no_store_is_asked(peer, options):
     bob, _ = gap(peer, options=options)
     bob.pass_time(HOUR_MS)
     assert not bob.queries()
