@@ -185,5 +185,5 @@ def test_the_recipes_print_the_same_out_of_the_tables_of_a_run(begun, tmp_path, 
         '"run"', repr(str(tmp_path / "run"))
     )
     assert printed(LARGE._replace(code=code), names) == LARGE.shown
-    for recipe in (RECIPES[number - 1] for number in (1, 2, 3, 4, 5, 9)):
+    for recipe in (RECIPES[number - 1] for number in (1, 9)):
         assert printed(recipe, dict(names)) == recipe.shown, recipe.title
