@@ -191,15 +191,15 @@ class Stack:
     def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
 
-        ``message_hash`` is its deterministic hash, if it is at hand (14/WAKU2-MESSAGE, 32 bytes). Whatever it is,
-        nothing is raised: what cannot be used is counted (`statistics`).
+        ``message_hash`` is its deterministic hash, if it is known (14/WAKU2-MESSAGE, 32 bytes). Nothing is raised: a
+        message that cannot be used is counted (`statistics`).
         """
         return self._finish(self._open_message(message, now_ms, message_hash, from_store=False), now_ms)
 
     def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
-        """Process messages of a store, each with its deterministic hash if that is at hand.
+        """Process messages of a store, each with its deterministic hash if that is known.
 
-        They were not heard now: what they ask for is not answered. Nothing is raised either (`receive`).
+        They are old: repair requests in them are not answered. Nothing is raised (`receive`).
         """
         effects: list[Effect] = []
         for message, message_hash in messages:
@@ -207,7 +207,7 @@ class Stack:
         return self._finish(effects, now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
-        """Continue with what an asynchronous encryption hook returned or raised (see `AwaitCipher`)."""
+        """Take the result or the exception of an asynchronous encryption hook (see `AwaitCipher`)."""
         effects: list[Effect] = []
         match self._ciphering.done(token, result):
             case Ciphered(Transmission() as sent, bytes() as encrypted):
@@ -221,10 +221,10 @@ class Stack:
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> tuple[Effect, ...]:
-        """Take the proof that a `Prove` asked for, or why there is none; None: nothing is to be proven now.
+        """Take the proof that a `Prove` asked for, or the error; None: send the message without a proof.
 
-        NOT_READY and TRANSIENT: it is tried again after a second, newly stamped. BUDGET_EXHAUSTED: it waits for the
-        next epoch. PERMANENT: it is given up with an event. An ephemeral message is dropped for all of them.
+        NOT_READY and TRANSIENT: the proof is asked for again after a second, for a new timestamp. BUDGET_EXHAUSTED: the
+        message waits for the next epoch. PERMANENT: its send fails. An ephemeral message is dropped in all cases.
         """
         effects = self._sending.proven(token, proof, now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
@@ -239,12 +239,12 @@ class Stack:
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def not_stored(self, sds_id: str, now_ms: int) -> tuple[Effect, ...]:
-        """Take that no store has a message that the node accepted; its first retry is due at once."""
+        """Note that no store has a message that the node accepted; its first retry is due at once."""
         self._sending.retries.not_stored(sds_id, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
-        """Do what is due: sweeps, repair, retries, sync messages, store queries, and what the rate limit held."""
+        """Do what is due: sweeps, repairs, retries, sync messages, store queries, and queued transmissions."""
         self._update_wait_clock(now_ms)
         effects = emit(*self._undelivered.expire(now_ms)) + self._sending.sends.expire(now_ms)
         if self._sending.outbound.connected:
@@ -303,7 +303,7 @@ class Stack:
         """
         if not (connected and self._sending.outbound.connected):
             self._query_on_connect.was_offline(now_ms)
-            # Others may not know yet what was said here, or we what they said.
+            # The participants may lack messages of each other.
             self.sync_timer.send_soon(now_ms)
         self._sending.outbound.connected = connected
         if not connected:
@@ -329,11 +329,11 @@ class Stack:
         return self._finish([], now_ms)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether the message in a WakuMessage was not taken in for want of room, and has to come again."""
+        """Return whether the message in a WakuMessage found no room, and has to be received again."""
         return self._query_on_connect.was_turned_away(message_hash)
 
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
-        """Note that a query for the time away went through; ``end_ns`` is that of the query."""
+        """Note that a query for the time away was read to its end; ``end_ns`` is that of the query."""
         self._query_on_connect.caught_up(end_ns, now_ms)
         self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
@@ -341,7 +341,7 @@ class Stack:
     def set_node_quota(
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
-        """Take the rate limit that the node told; it tightens the configured one and never loosens it."""
+        """Take the rate limit that the node named; it tightens the configured one and never loosens it."""
         epoch_ms = self.options.rate_limit.epoch_ms if epoch_ms is None else epoch_ms
         quota = None
         if limit is not None:
@@ -407,12 +407,12 @@ class Stack:
 
     @property
     def requests(self) -> RequestTable:
-        """What was sent and has not ended, and how far it came."""
+        """The sends of the channel and their segments."""
         return self._sending.requests
 
     @property
     def backlog(self) -> int:
-        """Segments that were accepted and cannot leave yet although the node is there; 0 while it is not."""
+        """Segments in the outbox while the node is connected; 0 while it is not."""
         return len(self._sending.outbox) if self._sending.outbound.connected else 0
 
     def gaps(self, limit: int) -> tuple[Gap, ...]:
@@ -432,7 +432,7 @@ class Stack:
         )
 
     def statistics(self) -> StackStatistics:
-        """Return what went in and out so far, and what is held."""
+        """Return counts of what was sent and received so far, and of what is held now."""
         complete = self._undelivered.complete
         return self._tally.statistics(
             **asdict(self.sds.statistics()),
@@ -449,9 +449,9 @@ class Stack:
         return tuple(Change(table=table, key=key, row=row) for table, key, row in self._state.rows())
 
     def restore(self, rows: Iterable[Change], now_ms: int) -> tuple[Effect, ...]:
-        """Give a channel that was just made the past that rows tell, and go on where it stopped.
+        """Restore the rows of an earlier run in a channel that was just made, and continue.
 
-        Raises `SnapshotError` for rows that this version cannot read; the channel is of no use then.
+        Raises `SnapshotError` for rows that this version cannot read; then the channel cannot be used.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self._undelivered.resume()
@@ -677,7 +677,7 @@ class Stack:
         self._query_on_connect.plan_anew(now_ms)
 
     def _finish(self, effects: Iterable[Effect], now_ms: int) -> tuple[Effect, ...]:
-        """Return all effects of an operation: what must be durable first, what is told of the new state last."""
+        """Return all effects of an operation: `Persist` first, events about the new state last."""
         if now_ms < self._now_ms - _CLOCK_SET_BACK_MS:
             self._plan_anew(now_ms)
         self._now_ms = now_ms
