@@ -63,6 +63,8 @@ class _Open(NamedTuple):
     resources: ExitStack
     writer: CommitQueue
     reading: GuardedConnection
+    process: int
+    """The process that opened it."""
 
 
 class SqliteStore(ChannelStore):
@@ -109,7 +111,7 @@ class SqliteStore(ChannelStore):
             reading = resources.enter_context(closing(connect(path)))
             writer = SqliteWriter(connection, path, self._bounds)
             committing = CommitQueue(writer.commit, writer.housekeeping, last_point + 1, self._driver())
-            self._open = _Open(resources.pop_all(), committing, reading)
+            self._open = _Open(resources.pop_all(), committing, reading, os.getpid())
             # Submitted writes reach the file even if the program never calls close.
             atexit.register(self.close)
             return stored
@@ -155,12 +157,12 @@ class SqliteStore(ChannelStore):
 
     def close(self) -> None:
         """Commit the queued writes, and close the file."""
-        current, self._open = self._open, None
-        if current is None:
+        current = self._open
+        if current is None or sys.is_finalizing() or current.process != os.getpid():
+            # The writing thread has ended with the program, or is not in this forked process. It may have held a lock
+            # of SQLite, for which a close would wait without end. The end of the process closes the file.
             return
-        if sys.is_finalizing():
-            # No other thread runs any more. The end of the process closes the file.
-            return
+        self._open = None
         atexit.unregister(self.close)
         with current.resources:
             current.writer.close()
