@@ -1,4 +1,4 @@
-"""The clock of a live channel: as right as the wall clock, and not misled by a reading of a moment."""
+"""The clock of a live channel follows the wall clock, but not a single wrong reading."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_wall_clock_that_is_behind_for_a_moment_is_right_again_at_once(clocks)
     assert off_by_ms(now_ms, clocks) == 0
 
 
-def test_what_waits_in_silence_for_a_time_that_a_wrong_clock_showed_is_done_when_the_clock_is_right(seed):
+def test_a_retry_that_was_planned_with_a_wrong_clock_is_sent_when_the_clock_is_right(seed):
     async def alone():
         machine = Machine(asyncio.get_running_loop(), skew_ms=3_600_000)
         tries = []

@@ -84,7 +84,7 @@ async def test_all_first_listeners_get_earlier_events(group):
 
 
 @in_group(retry_interval_ms=3_600_000)
-async def test_a_program_that_never_wants_events_loses_none_and_keeps_few(group):
+async def test_a_program_without_listeners_keeps_the_latest_thousand_events(group):
     alice = await group.channel("alice")
     for number in range(400):
         receipt = await alice.send(b"%d" % number)

@@ -40,7 +40,7 @@ async def _next_message(events):
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @in_group(on_disk=True)
-async def test_a_message_that_is_finished_early_takes_no_later_one_along_over_stop_and_start(group, tmp_path, kind):
+async def test_finishing_a_message_early_finishes_no_later_one(group, tmp_path, kind):
     store = MemoryStore() if kind == "memory" else tmp_path / "bob.db"
     alice, bob = await group.channel("alice"), await group.channel("bob", store=store)
     stream = aiter(bob)
@@ -70,7 +70,7 @@ async def test_a_message_finished_while_the_channel_is_stopped_is_not_handed_ove
 
 
 @in_group(on_disk=True)
-async def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_number_of_starts(group, tmp_path):
+async def test_a_message_that_the_loop_over_events_has_not_finished_stays_on_disk_over_restarts(group, tmp_path):
     alice, bob = (
         await group.channel("alice"),
         await group.channel("bob", store=tmp_path / "bob.db", receive=Receive.EVENTS),
@@ -92,7 +92,7 @@ async def test_with_events_a_message_stays_on_disk_while_it_is_handled_over_any_
 
 
 @in_group()
-async def test_a_message_that_the_handler_still_has_after_a_restart_comes_to_it_once(group):
+async def test_a_handler_that_still_has_a_message_after_a_restart_gets_it_once(group):
     begun, gate = [], asyncio.Event()
 
     async def slow(message):

@@ -1,4 +1,4 @@
-"""Starting, stopping, closing, and coming back after whatever happened."""
+"""Creating, starting, stopping and closing channels, and restarts with the same store."""
 
 from __future__ import annotations
 

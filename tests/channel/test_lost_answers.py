@@ -1,4 +1,4 @@
-"""A store of which many answers get lost: what is missing is found all the same, some seconds later for each."""
+"""Missing messages are found although a store loses many answers."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_message_many_store_pages_back_is_found_although_answers_get_los
 
 
 @virtual_time()
-async def test_a_page_that_fails_several_times_in_a_row_is_asked_for_by_its_cursor():
+async def test_a_page_that_failed_several_times_is_queried_by_its_cursor():
     with Forgetful(lambda asked: 10 < len(asked) <= 15) as network:
         await miss_one_that_is_cited(network)
     again = network.asked[10:16]
@@ -99,7 +99,7 @@ async def test_a_page_that_fails_several_times_in_a_row_is_asked_for_by_its_curs
 
 
 @virtual_time()
-async def test_an_invalid_cursor_is_given_up_and_newer_pages_are_not_read_again():
+async def test_after_an_invalid_cursor_newer_pages_are_not_read_again():
     forgotten = []
 
     def is_lost(asked):

@@ -86,7 +86,7 @@ async def test_a_newcomer_reads_thirty_days_from_a_store_that_refuses_long_times
 
 
 @virtual_time()
-async def test_a_participant_reads_on_where_it_was_when_it_was_closed(tmp_path):
+async def test_a_restarted_participant_continues_to_read_where_it_stopped(tmp_path):
     with Refusing() as network:
         await say_something_each(network, "alice", 5 * HOUR_S, 40)
         heard = []
@@ -105,7 +105,7 @@ async def test_a_participant_reads_on_where_it_was_when_it_was_closed(tmp_path):
 
 
 @virtual_time()
-async def test_a_time_that_a_store_refuses_for_good_is_an_event_and_the_rest_is_read():
+async def test_a_time_that_a_store_always_refuses_is_an_event_and_the_rest_is_read():
     with Refusing() as network:
         await say_something_each(network, "alice", 7 * HOUR_S, 20)
         times_ns = sorted(message.message.timestamp_ns or 0 for message in network.stored())
@@ -122,7 +122,7 @@ async def test_a_time_that_a_store_refuses_for_good_is_an_event_and_the_rest_is_
 
 
 @virtual_time()
-async def test_a_store_that_refuses_everything_is_asked_on_until_it_does_not():
+async def test_a_store_that_refuses_everything_is_queried_until_it_answers():
     with Refusing() as network:
         await say_something_each(network, "alice", 7 * HOUR_S, 20)
         network.refuses_all = True

@@ -1,4 +1,4 @@
-"""A send that is repeated while the first one is under way goes out once; no receipt says what a crash would forget."""
+"""A send that is repeated while the first one is under way is one send; receipts tell durable outcomes only."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_settled_send_stays_so_when_it_ends_and_after_a_restart(is_open)
 
 
 @virtual_time()
-async def test_a_send_made_twice_at_once_goes_out_once_although_the_second_waits_for_room_until_the_first_ended():
+async def test_two_sends_with_one_request_id_at_once_are_one_send():
     options = ReliableChannelOptions(
         segmentation=SegmentationConfig(segment_size_bytes=1_024, parity_rate=1.0),
         rate_limit=RateLimitConfig(max_queued=1),

@@ -1,4 +1,4 @@
-"""One seed gives one run, in whichever process: nothing hangs on where objects lie, or on how strings are hashed."""
+"""A seed gives the same run in every process."""
 
 from __future__ import annotations
 

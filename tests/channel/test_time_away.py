@@ -1,4 +1,4 @@
-"""What was sent while a participant was away, and what a store is asked (RELIABLE-CHANNEL-API, "Query on connect")."""
+"""Messages of the time offline, and the queries to the store for them (RELIABLE-CHANNEL-API, "Query on connect")."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def _miss(group, count):
 
 
 @in_group(**NO_RETRIES, retrieve_frequency_ms=0)
-async def test_a_long_time_away_is_read_back_whole_and_delivered_in_order(group):
+async def test_a_long_time_offline_is_read_whole_and_delivered_in_order(group):
     _, bob, stream = await _miss(group, 350)
     before = bob.statistics().store_queries
     group.nodes["bob"].go_online()
@@ -54,7 +54,7 @@ async def test_a_long_time_away_is_read_back_whole_and_delivered_in_order(group)
 
 
 @in_group(**NO_RETRIES, retrieve_frequency_ms=0)
-async def test_reading_back_stops_at_known_ground(group):
+async def test_reading_the_time_offline_stops_when_no_message_is_missing(group):
     alice, bob, stream = await _miss(group, 20)
     for number in range(300):
         # Older than the gap in nothing but time: of another channel on the same topic.
@@ -84,7 +84,7 @@ async def test_a_missing_message_is_fetched_by_its_hint(group):
 
 # A message in 20 ms, and a write takes 100 ms: at no time is nothing under way.
 @in_group(**NO_RETRIES, retrieve_frequency_ms=0)
-async def test_the_time_away_is_read_while_messages_come_faster_than_the_disk_writes(group):
+async def test_the_time_offline_is_read_while_messages_arrive_faster_than_the_disk_writes(group):
     with SimulatedDisk() as disk:
         disk.faults = DiskFaults(latency_ms=(50.0, 50.0), answer_ms=(50.0, 50.0))
         alice, bob = await group.channel("alice"), await group.channel("bob", store=disk.store("bob"))
@@ -127,7 +127,7 @@ async def test_store_queries_have_a_limit_and_reaching_it_is_an_event(group):
 
 
 @in_group()
-async def test_a_reader_that_does_not_keep_up_holds_the_network_back_and_loses_nothing(group):
+async def test_a_slow_reader_stops_the_channel_from_receiving_and_loses_nothing(group):
     alice = await group.channel("alice")
     bob = await create_reliable_channel(
         group.network.node("bob"), "harbour", "bob", TOPIC, options=replace(group.options, max_unread_messages=5)

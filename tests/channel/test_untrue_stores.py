@@ -1,4 +1,4 @@
-"""A store that lies, or is behind: it costs time, and nothing else."""
+"""A store that returns wrong answers or is behind delays messages, and loses none."""
 
 from __future__ import annotations
 

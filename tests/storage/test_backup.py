@@ -1,4 +1,4 @@
-"""A copy of a store or an archive is the state at one moment, whatever is written meanwhile."""
+"""A copy of a store or an archive is its state at one moment, although writes continue."""
 
 from __future__ import annotations
 

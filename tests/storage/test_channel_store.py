@@ -1,4 +1,4 @@
-"""What every store promises, whatever it keeps things in."""
+"""The guarantees of every kind of store."""
 
 from __future__ import annotations
 

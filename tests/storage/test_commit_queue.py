@@ -1,4 +1,4 @@
-"""Who waits together commits together; after a failure nobody does."""
+"""Writes that wait together are committed together; after a failure no later write is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written is there after `kill -9`, whatever this process and other programs read meanwhile."""
+"""Writes survive `kill -9`, although the process and other programs read the files meanwhile."""
 
 from __future__ import annotations
 

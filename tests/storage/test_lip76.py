@@ -73,7 +73,7 @@ def test_each_archive_holds_a_week_of_whole_pieces(tmp_path):
     assert read(tmp_path) == [message(number) for number in range(35)]
 
 
-def test_bytes_that_a_crash_left_behind_the_last_archive_are_neither_read_nor_kept(tmp_path):
+def test_bytes_behind_the_last_archive_are_neither_read_nor_kept(tmp_path):
     write_lip76(tmp_path, [message(1)])
     with (tmp_path / "data").open("ab") as data:
         data.write(encode_archive_message(encode_waku_message(WakuMessage(payload=b"x", content_topic=TOPIC))))
@@ -89,7 +89,7 @@ def foreign(folder, archive: bytes, *, offset: int = 0, pieces: int = 1, from_ti
     (folder / "index").write_bytes(encode_index([IndexEntry(metadata=metadata, offset=offset, pieces=pieces)]))
 
 
-def test_lengths_in_bytes_and_padding_outside_of_the_archive_are_understood(tmp_path):
+def test_lengths_in_bytes_and_padding_outside_of_the_archive_are_read(tmp_path):
     encoded = encode_waku_message(WakuMessage(payload=b"x", content_topic=TOPIC, timestamp_ns=5_500_000_000))
     archive = encode_archive_metadata(ArchiveMetadata(from_time=5, to_time=9)) + encode_archive_message(encoded)
     padded = archive + bytes(300 - len(archive))
@@ -102,7 +102,7 @@ def test_lengths_in_bytes_and_padding_outside_of_the_archive_are_understood(tmp_
 
 
 @pytest.mark.parametrize("bad", [b"\xff\xff", b"\x0a\x01x"])
-def test_a_member_that_is_no_message_costs_itself_and_is_shown(tmp_path, bad):
+def test_bytes_that_are_no_message_become_a_message_of_these_bytes(tmp_path, bad):
     good = encode_waku_message(WakuMessage(payload=b"x", content_topic=TOPIC, timestamp_ns=7))
     foreign(tmp_path, encode_archive_message(bad) + encode_archive_message(good))
     shown, found = read(tmp_path)

@@ -1,4 +1,4 @@
-"""Pages by topic: with the index by topics, without it, and by a naive reading, they are the same."""
+"""Pages by topic are the same with the index by topics, without it, and by a naive reading."""
 
 from __future__ import annotations
 

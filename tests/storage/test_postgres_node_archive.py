@@ -133,7 +133,7 @@ def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first, 
     assert with_archive(postgres, work) == [naive(query) for query in queries]
 
 
-def test_timestamps_of_strangers_make_a_bounded_number_of_partitions(postgres, database):
+def test_timestamps_that_senders_choose_create_few_partitions(postgres, database):
     now_ns = time.time_ns()
     far = [1, 2**62, -5, now_ns + 2 * HOUR_NS, now_ns - 32 * 24 * HOUR_NS, 2**63 - 1]
     near = [now_ns - 30 * 24 * HOUR_NS, now_ns - HOUR_NS, now_ns]
@@ -155,7 +155,7 @@ def test_timestamps_of_strangers_make_a_bounded_number_of_partitions(postgres, d
     assert writer.added == len(near)
 
 
-def test_what_the_tables_cannot_hold_costs_nothing_else(postgres, database):
+def test_messages_that_the_tables_cannot_hold_are_dropped_alone(postgres, database):
     async def work(archive):
         wrong = [routed(1, topic="/a\0/1/b/proto"), routed(2, topic="/" + "x" * 3_000), routed(3, version=2**32 - 1)]
         for message in (*wrong, routed(4)):
@@ -167,7 +167,7 @@ def test_what_the_tables_cannot_hold_costs_nothing_else(postgres, database):
     assert with_archive(postgres, work) == (1, 0, 3)
 
 
-def test_old_partitions_go_whole_and_the_present_stays(postgres, database):
+def test_old_partitions_are_dropped_whole_and_the_present_one_is_kept(postgres, database):
     now_ns = time.time_ns()
     writer = PostgresWriter(postgres.uri)
     writer.prepare()

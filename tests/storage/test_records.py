@@ -100,7 +100,7 @@ def test_a_value_that_cannot_be_stored_is_refused_at_the_write(value):
 
 @examples(0.5)
 @given(row=ROWS, data=st.data())
-def test_a_turned_bit_is_noticed(row, data):
+def test_a_flipped_bit_in_a_row_raises_an_error(row, data):
     body = bytearray(encode(row))
     check = check_value(bytes(body), "history/a")
     assert verify(bytes(body), check, "history/a") == body
@@ -110,7 +110,7 @@ def test_a_turned_bit_is_noticed(row, data):
         verify(bytes(body), check, "history/a")
 
 
-def test_a_record_in_the_place_of_another_is_noticed():
+def test_a_record_in_the_place_of_another_raises_an_error():
     body = encode((1,))
     with pytest.raises(StoreCorruptError, match="damaged"):
         verify(body, check_value(body, "history/a"), "history/b")

@@ -1,4 +1,4 @@
-"""Whatever a store answered for is there after `kill -9`, and nothing is there by halves."""
+"""After `kill -9` a store has all confirmed writes, and each write whole."""
 
 from __future__ import annotations
 

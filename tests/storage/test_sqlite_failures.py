@@ -91,7 +91,7 @@ def test_a_damaged_page_is_refused(path, make, tenth):
         SqliteStore(path).open(*make.owner)
 
 
-def test_a_turned_bit_in_a_looked_up_record_is_noticed(path, make):
+def test_a_flipped_bit_in_a_record_raises_an_error(path, make):
     fill(path, make)
     content = path.read_bytes()
     path.write_bytes(

@@ -1,4 +1,4 @@
-"""What is particular to the store in a file: its files, its looks into the queue, and the end of the process."""
+"""The files of a store on disk, its queued writes, and the end of its process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_only_the_owner_can_read_a_store_and_the_files_beside_it(tmp_path, make,
     assert modes == dict.fromkeys(["alice.db", "alice.db-wal", "alice.db-shm", "alice.db.lock"], 0o600)
 
 
-def test_a_store_that_everybody_could_read_is_taken_from_others_and_stays_with_its_group(tmp_path, keeper):
+def test_an_existing_store_loses_the_rights_of_others_and_keeps_those_of_its_group(tmp_path, keeper):
     path = tmp_path / "alice.db"
     keeper(SqliteStore(path)).store.close()
     path.chmod(0o644)
@@ -51,7 +51,7 @@ def test_an_open_store_has_a_log_and_a_closed_one_is_one_file(path, keeper, make
     assert names(path) == ["alice.db", "alice.db.lock"]
 
 
-def test_a_program_that_holds_the_database_itself_is_in_the_way(path, make, keeper, monkeypatch):
+def test_a_store_whose_database_another_program_holds_is_locked(path, make, keeper, monkeypatch):
     keeper(SqliteStore(path)).store.close()
     monkeypatch.setattr("fairway.storage.sqlite_connection.BUSY_TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as another:
@@ -116,7 +116,7 @@ sys.closed_late = ClosedLate()
 """
 
 
-def test_a_program_that_forgets_to_close_ends_and_loses_nothing(path, make):
+def test_a_program_that_does_not_close_its_store_ends_and_loses_nothing(path, make):
     done = subprocess.run(
         [sys.executable, "-c", FORGETFUL, str(path)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -1,4 +1,4 @@
-"""One process per store, and a dead one is none."""
+"""A store belongs to one process at a time; the lock ends with the process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_another_process_is_named_with_what_to_do(path, make, holder):
     assert not path.exists()
 
 
-def test_a_killed_process_lets_go_by_itself_even_if_it_left_a_child(path, make, holder):
+def test_the_lock_of_a_killed_process_ends_even_if_its_child_lives(path, make, holder):
     holder.kill()
     holder.wait(PATIENCE_S)
     store = SqliteStore(path)
@@ -60,7 +60,7 @@ def test_a_killed_process_lets_go_by_itself_even_if_it_left_a_child(path, make, 
     store.close()
 
 
-def test_another_name_of_the_same_file_does_not_help(path, make, keeper):
+def test_another_name_of_the_same_file_is_the_same_store(path, make, keeper):
     keeper(SqliteStore(path))
     alias = path.with_name("alias.db")
     alias.symlink_to(path)
@@ -68,7 +68,7 @@ def test_another_name_of_the_same_file_does_not_help(path, make, keeper):
         SqliteStore(alias).open(*make.owner)
 
 
-def test_an_opening_that_failed_lets_go(path, make):
+def test_an_opening_that_failed_releases_the_lock(path, make):
     path.write_bytes(b"no database at all" * 100)
     for _ in range(2):
         with pytest.raises(Exception, match="no SQLite database"):

@@ -1,4 +1,4 @@
-"""Looking into a store from outside changes nothing about it."""
+"""Reading a store from another process does not change it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_copy_of_a_store_in_use_that_is_not_whole_says_how_to_copy(path, tmp_p
     assert names(copy) == ["alice.db", "alice.db-wal"]
 
 
-def test_a_name_that_means_something_in_a_uri_is_a_name(tmp_path, keeper, make):
+def test_a_path_with_characters_of_uris_is_read(tmp_path, keeper, make):
     path = tmp_path / "50% of what? #1 & more.db"
     kept = keeper(SqliteStore(path))
     kept.keep(trace=(POINT,))

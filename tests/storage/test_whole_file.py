@@ -9,7 +9,7 @@ from fairway.errors import StoreLockedError
 from fairway.storage.whole_file import BESIDE, changing, replace_whole
 
 
-def test_what_a_crash_left_beside_it_is_no_obstacle(tmp_path):
+def test_a_half_written_file_of_a_crash_is_replaced(tmp_path):
     path = tmp_path / "file"
     (tmp_path / f".file{BESIDE}").write_bytes(b"half of it")
     replace_whole(path, b"whole")
@@ -34,7 +34,7 @@ def test_the_old_file_is_left_where_the_new_one_cannot_be_written(tmp_path):
     assert path.read_bytes() == b"old"
 
 
-def test_one_at_a_time_changes_it(tmp_path):
+def test_one_process_at_a_time_changes_a_file(tmp_path):
     with changing(tmp_path / "file"), pytest.raises(StoreLockedError), changing(tmp_path / "file"):
         pass
     with changing(tmp_path / "file"):
