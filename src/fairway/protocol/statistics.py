@@ -51,7 +51,7 @@ class StackStatistics:
     undecryptable: int
     """Not encrypted for this channel, or of another WakuMessage version."""
     undecodable: int
-    """OpenedMessage, but no SDS message."""
+    """Decrypted, but no SDS message."""
     not_kept: int
     """Content that was not taken in, since it could not be kept; ``reassembly`` says why."""
     reassembly: ReassemblyStatistics
@@ -91,7 +91,7 @@ class StackStatistics:
     failed_requests: int
     """Sends that failed and may still be acknowledged (`DeliveryError`)."""
     queued: int
-    """Transmissions that the rate limit holds."""
+    """Transmissions and segments that wait to leave."""
 
 
 _COUNTERS: Final = {"duplicates": "duplicate", "foreign_channel": "foreign-channel", "no_room": "no-room"}
