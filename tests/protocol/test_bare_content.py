@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
-from fairway.events import IrretrievableMessage, MessageReceived
-from fairway.options import Delivery, Profile, ReliableChannelOptions, SegmentationConfig
+from fairway.errors import EmptyPayloadError, MessageTooLargeError
+from fairway.events import MessageReceived
+from fairway.options import Delivery, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.sds import NIM_SDS, Kind
 from fairway.wire.segment import BARE, LIP_243
@@ -75,18 +75,6 @@ def test_without_the_option_only_wrapped_content_is_delivered(peer):
         alice.receive(waku_message(recorded))
         wrapped = recorded["channel"] == "slightclientofnwak"
         assert alice.payloads() == ([payload_of(recorded)] if wrapped else [])
-
-
-@pytest.mark.parametrize("options", [LOGOS, BARE_LOGOS])
-@pytest.mark.parametrize("recorded", [recorded for recorded in RECORDED if not recorded["content"]])
-def test_an_empty_content_is_a_sync_message_and_never_delivered_whatever_it_depends_on(peer, options, recorded):
-    alice = listener(peer, recorded, options, delivery=Delivery.ARRIVAL)
-    alice.receive(waku_message(recorded))
-    alice.pass_time(2 * options.sds.lost_timeout_ms)
-    assert alice.payloads() == []
-    assert len(alice.events(IrretrievableMessage)) == 1
-    alice.send(b"on we go")
-    assert len(alice.content()) == 1
 
 
 def test_bare_participants_exchange_payloads_as_content_also_after_a_restart_and_ephemeral_ones(peer):
@@ -171,11 +159,3 @@ def test_a_bare_payload_is_neither_empty_nor_longer_than_a_segment(peer):
     with pytest.raises(MessageTooLargeError, match="bare_content") as refused:
         alice.send(b"x" * 102_401)
     assert refused.value.limit_bytes == 102_400
-
-
-def test_bare_content_is_an_option_of_the_logos_profile_also_in_a_mapping():
-    mapping = {"profile": "logos", "segmentation": {"bare_content": True}}
-    assert ReliableChannelOptions.from_mapping(mapping).segment_format is BARE
-    assert LOGOS.segment_format is LIP_243
-    with pytest.raises(ConfigurationError, match=r"bare_content is for Profile\.LOGOS"):
-        ReliableChannelOptions(profile=Profile.WAKU, segmentation=SegmentationConfig(bare_content=True))

@@ -214,16 +214,6 @@ def test_the_order_of_sending_tells_which_segments_were_lost_and_they_are_still_
     assert bob.payloads() == [b"before", FILE]
 
 
-def test_senders_that_segment_by_other_rules_are_understood_as_well(peer):
-    coarse = dataclasses.replace(waku(), segmentation=SegmentationConfig(segment_size_bytes=128))
-    alice, bob = peer("alice", waku()), peer("bob", coarse)
-    alice.send(b"before")
-    alice.send(FILE)
-    before, *segments = alice.content()
-    bob.receive(before, *without(segments, 5))
-    assert bob.payloads() == [b"before", FILE]
-
-
 def test_what_follows_a_file_waits_for_its_parity_if_all_of_that_was_lost(peer):
     """Nothing tells whether there was any: the next message may cite others in its place."""
     alice, bob = peer("alice", waku()), peer("bob", waku())
@@ -284,15 +274,6 @@ def test_senders_whose_segments_mix_on_the_way_are_told_apart(peer, seed):
     received = {name: [event.payload for event in events if event.sender_id == name] for name in names}
     assert received == sent, f"seed {seed}"
     dave.check_rows()
-
-
-def test_two_sendings_of_one_payload_do_not_stand_in_for_each_other(peer):
-    alice, bob = peer("alice", waku()), peer("bob", waku())
-    alice.send(FILE)
-    alice.send(FILE)
-    publications = alice.content()
-    bob.receive(*without(publications[:18], 2), *without(publications[18:], 7))
-    assert bob.payloads() == [FILE, FILE]
 
 
 def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_disappear(peer):
@@ -399,16 +380,6 @@ def test_what_was_read_amid_a_file_is_cited_once_more_and_then_no_longer(file_am
     bob.receive(*alice.content())
     bob.send(b"answer")
     assert text.sds_id not in cited(bob, bob.content()[0])
-
-
-def test_a_sync_message_tells_of_what_was_read_amid_a_file(file_amid_which_a_text_came):
-    alice = file_amid_which_a_text_came.alice
-    dave = file_amid_which_a_text_came.made("dave")
-    dave.receive(*without(alice.content(), file_amid_which_a_text_came.citing))
-    known = dave.stack.statistics().missing
-    alice.pass_time(600_000)
-    dave.receive(alice.published(Purpose.SYNC)[0])
-    assert dave.stack.statistics().missing == known + 1
 
 
 def test_two_who_send_files_at_once_cite_each_of_their_own_segments_and_of_the_others_last_only_once_more(peer):

@@ -59,24 +59,6 @@ def test_nothing_is_asked_again_while_nothing_can_have_been_missed(peer):
         assert connect_store(alice) == []
 
 
-def test_after_the_interval_a_store_node_that_comes_is_asked_again(peer):
-    alice = peer(options=ReliableChannelOptions(advanced=Advanced(query_on_connect_interval_ms=10 * SECOND)))
-    catch_up(alice)
-    alice.now_ms += 10 * SECOND
-    assert connect_store(alice) == []
-    alice.now_ms += 1
-    assert len(connect_store(alice)) == 1
-
-
-def test_five_minutes_are_the_default(peer):
-    alice = peer()
-    catch_up(alice)
-    alice.now_ms += 5 * MINUTE
-    assert connect_store(alice) == []
-    alice.now_ms += 1
-    assert len(connect_store(alice)) == 1
-
-
 def test_a_query_that_did_not_go_through_is_asked_again(peer):
     alice = peer()
     assert len(connect_store(alice)) == 1
@@ -119,16 +101,6 @@ def test_what_found_no_room_and_can_never_be_taken_in_does_not_have_to_come_agai
     assert alice.payloads() == [b"number 0", b"number 1"]
     assert alice.stack.statistics().reassembly.segments_discarded == {"oversized": 1}
     assert not alice.stack.was_turned_away(too_long.message_hash)
-
-
-def test_having_been_offline_for_a_moment_is_enough_to_ask(peer):
-    alice = peer()
-    catch_up(alice)
-    alice.connect(False)
-    alice.connect()
-    alice.now_ms += 1
-    catch_up(alice)
-    assert connect_store(alice) == []
 
 
 def test_going_offline_while_the_answer_comes_is_asked_about_again(peer):
@@ -195,13 +167,6 @@ def test_it_can_be_turned_off(peer):
     assert connect_store(alice) == []
 
 
-def test_a_state_that_was_stored_without_it_is_read(peer):
-    alice = peer()
-    alice.send(b"hello")
-    assert not [table for table, _ in alice.rows if table == "caught_up"]
-    assert len(connect_store(alice.restart())) == 1
-
-
 # Stores that are behind
 
 
@@ -237,15 +202,6 @@ def test_nobody_is_asked_while_nobody_is_connected_and_then_at_once(peer):
     assert looks(alice, 2) == []
     alice.connect()
     assert queries(alice.do(alice.stack.store_connected(alice.now_ms)))[1:] == [look]
-
-
-def test_a_life_that_does_not_know_whether_it_looked_again_does(peer):
-    alice = peer(options=QUIET)
-    catch_up(alice)
-    look = look_at(alice.now_ms)
-    alice.now_ms += DAY
-    again = alice.restart()
-    assert queries(again.do(again.stack.store_connected(again.now_ms)))[1:] == [look]
 
 
 def test_a_clock_that_was_set_back_does_not_put_a_look_off(peer):
@@ -287,18 +243,3 @@ def test_a_sync_message_with_history_counts_and_an_own_message_that_comes_back_d
     assert alice.stack.history_heard == 1
     talk.receive(*talk.content())
     assert talk.stack.history_heard == 2
-
-
-def test_other_channels_on_the_same_topic_do_not_count(peer, talk):
-    alice = peer()
-    alice.stack.sds.channel_id = "another"
-    alice.receive(*talk.content())
-    assert alice.stack.history_heard == 0
-
-
-def test_ephemeral_messages_and_noise_do_not_count(peer, talk):
-    alice = peer()
-    talk.effects.clear()
-    talk.send_ephemeral()
-    alice.receive(*talk.published())
-    assert alice.stack.history_heard == 0

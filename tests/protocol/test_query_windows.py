@@ -109,13 +109,6 @@ def test_days_without_messages_cost_nothing(sent):
     assert len(store.asked) <= 5 * len(sent) + 2
 
 
-def test_a_time_of_less_than_a_day_is_one_window():
-    store = Store(NOW - 3 * HOUR, NOW - HOUR)
-    reading = Reading(store, start_ns=END - 24 * HOUR)
-    assert (reading.seen, reading.is_done) == ([NOW - 3 * HOUR, NOW - HOUR], True)
-    assert [one.start_ns for one in store.asked] == [END - 24 * HOUR, NOW - 3 * HOUR]
-
-
 @pytest.mark.parametrize("longest_ns", [DAY, 6 * HOUR, HOUR, 90 * SECOND])
 @pytest.mark.parametrize("needs_end", [False, True], ids=["with an end or without", "with an end only"])
 def test_a_window_that_is_refused_is_halved_until_it_is_not(longest_ns, needs_end):
@@ -138,18 +131,6 @@ def test_a_second_that_is_refused_for_good_is_left_out_and_the_rest_is_read():
     assert len(store.asked) < 200
 
 
-def test_several_times_that_are_refused_are_left_out_one_by_one():
-    sent = [START + number * HOUR for number in range(200)]
-    bad = [sent[0], sent[20] + 5 * SECOND, sent[20] + 9 * SECOND, sent[120], sent[199]]
-    reading = Reading(Store(*{*sent, *bad}, too_long=bad))
-    assert len(reading.refused) == len(bad)
-    for refused, at in zip(reading.refused, bad, strict=True):
-        assert refused.is_left_out
-        assert refused.start_ns <= at < refused.end_ns <= refused.start_ns + SECOND
-    assert reading.seen == [at for at in sent if at not in bad]
-    assert reading.is_done
-
-
 def test_a_store_that_refuses_everything_is_asked_on_and_that_is_said_once():
     store = Store(longest_ns=0, needs_end=True)
     reading = Reading(store, most_queries=100)
@@ -160,17 +141,6 @@ def test_a_store_that_refuses_everything_is_asked_on_and_that_is_said_once():
     assert not reading.is_done
     assert reading.paused_s > 1_000
     assert max(reading.progress) == left_out.end_ns
-
-
-def test_a_reading_that_begins_where_another_one_stopped_reads_the_rest():
-    sent = [START + number * 7 * HOUR for number in range(100)]
-    for stopped_after in range(1, 60, 7):
-        store = Store(*sent, longest_ns=8 * HOUR)
-        first = Reading(store, most_queries=stopped_after)
-        second = Reading(store, start_ns=first.progress[-1])
-        assert second.is_done
-        assert {*first.seen, *second.seen} == set(sent)
-        assert len(second.seen) <= len(sent) - len(first.seen) + 100, "what was read is not read again"
 
 
 def test_after_a_few_failures_a_shorter_time_is_asked_for_and_after_many_no_shorter_than_an_hour():
@@ -269,11 +239,3 @@ def test_a_long_time_is_read_backwards_in_windows(longest_ns):
     store = Store(*sent, longest_ns=longest_ns, page=3)
     assert read_backwards(store, NOW - 5 * DAY, NOW + 1) == (sent, [])
     assert store.longest_asked_ns == DAY
-
-
-def test_a_second_that_is_refused_for_good_is_left_out_backwards_too():
-    sent = [NOW - number * 3 * HOUR for number in range(40)]
-    seen, [refused] = read_backwards(Store(*sent, too_long=[sent[7]]), NOW - 5 * DAY, NOW + 1)
-    assert refused.is_left_out
-    assert refused.start_ns <= sent[7] < refused.end_ns
-    assert seen == [at for at in sent if at != sent[7]]

@@ -43,19 +43,6 @@ def counts(peer):
     return {name: count for name, count in statistics.items() if isinstance(count, int) and count}
 
 
-def test_a_reply_is_delivered_after_what_it_replies_to(peer):
-    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
-    alice.send(b"question")
-    bob.receive(*alice.content())
-    bob.send(b"answer")
-    assert carol.receive(*bob.content())
-    assert carol.payloads() == []
-    assert carol.stack.statistics().parked == 1
-    carol.receive(*alice.content())
-    assert carol.payloads() == [b"question", b"answer"]
-    assert all(event.dependencies_met for event in carol.events(MessageReceived))
-
-
 def test_what_is_missing_shows_in_the_status_until_it_came(peer):
     alice, bob = peer("alice"), peer("bob")
     alice.send(b"one")
@@ -263,22 +250,6 @@ def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
     # Alice's first segment cites nothing: it has this room once another one cites it.
     bob.receive(*segments, *segments)
     assert bob.payloads()[1:] == payloads, "what lacks nothing finds room"
-
-
-def test_repairs_for_others_are_answered_with_the_original_bytes(peer):
-    alice, bob, carol = peer("alice"), peer("bob"), peer("carol")
-    alice.send(b"one")
-    alice.send(b"two")
-    bob.receive(*alice.content())
-    carol.receive(alice.content()[1])
-    carol.pass_time(120_000)
-    asking = [p for p in carol.published(Purpose.SYNC) if carol.sds(p).repair_request]
-    bob.receive(asking[0])
-    bob.pass_time(120_000)
-    [repair] = bob.published(Purpose.REPAIR)
-    assert repair.message.payload == alice.content()[0].message.payload
-    carol.receive(repair)
-    assert carol.payloads() == [b"one", b"two"]
 
 
 def test_without_repair_nobody_asks_and_nobody_answers(peer):

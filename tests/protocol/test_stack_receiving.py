@@ -12,8 +12,6 @@ from examples import examples
 from fairway.events import (
     Event,
     ForeignMessages,
-    MessageAcknowledged,
-    MessageDelivered,
     MessageReceived,
     MessagesUndecryptable,
     OrderKey,
@@ -25,7 +23,6 @@ from fairway.options import (
     SdsConfig,
     SegmentationConfig,
 )
-from fairway.protocol.effects import Purpose
 from fairway.protocol.encryption import AesGcm
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
@@ -105,17 +102,6 @@ def test_a_message_arrives_with_everything_that_is_known_of_it(peer, topic):
         order_key=OrderKey(alice.stack.sds.lamport, publication.sds_id),
     )
     assert bytes(event) == b"hello"
-
-
-def test_a_segmented_message_tells_all_its_carriers_in_order(peer):
-    alice, bob = peer("alice", TINY), peer("bob", TINY)
-    alice.send(FILE)
-    bob.receive(*reversed(alice.content()[:8]))
-    [event] = bob.events(MessageReceived)
-    assert event.payload == FILE
-    assert event.sds_ids == tuple(publication.sds_id for publication in alice.content()[:8])
-    assert event.message_hashes == tuple(publication.message_hash for publication in alice.content()[:8])
-    assert not event.recovered
 
 
 def test_what_is_not_for_this_channel_is_counted_and_nothing_else(peer, topic):
@@ -266,19 +252,6 @@ def test_damaged_messages_are_dropped_or_harmless_and_undamaged_ones_get_through
     bob.check_rows()
 
 
-def test_own_messages_that_come_back_change_nothing(peer):
-    alice = peer("alice", TINY)
-    alice.send(FILE)
-    alice.send(b"hello")
-    alice.send_ephemeral()
-    alice.answer()
-    history = alice.stack.statistics().history
-    alice.effects.clear()
-    alice.receive(*alice.content())
-    assert not alice.events(MessageReceived, MessageAcknowledged, MessageDelivered)
-    assert alice.stack.statistics().history == history
-
-
 def test_own_messages_of_a_life_that_was_forgotten_are_not_delivered_but_cited(peer):
     alice = peer("alice")
     alice.send(b"hello")
@@ -288,27 +261,3 @@ def test_own_messages_of_a_life_that_was_forgotten_are_not_delivered_but_cited(p
     reborn.send(b"again")
     cited = reborn.sds(reborn.content()[0]).causal_history
     assert [entry.message_id for entry in cited] == [alice.content()[0].sds_id]
-
-
-@pytest.mark.parametrize("options", [None, LOGOS], ids=["waku", "logos"])
-def test_a_copy_is_delivered_once_however_often_and_in_whatever_wrapping_it_comes(peer, options):
-    alice, bob = peer("alice", options), peer("bob", options)
-    alice.send(b"hello")
-    alice.pass_time(100_000)
-    bob.receive(*alice.content(), *alice.published(Purpose.RETRY), *alice.content())
-    bob = bob.restart()
-    bob.receive(*alice.published(Purpose.RETRY))
-    assert bob.payloads() == []
-    assert bob.stack.statistics().duplicates == len(alice.published(Purpose.RETRY))
-
-
-def test_an_ephemeral_message_is_delivered_once_and_waits_for_nothing(peer):
-    alice, bob = peer("alice"), peer("bob")
-    alice.send(b"lost")
-    alice.send(b"parked")
-    alice.send_ephemeral(b"typing")
-    bob.receive(alice.content()[1], *alice.published(Purpose.EPHEMERAL) * 3)
-    assert bob.payloads() == [b"typing"]
-    alice.send_ephemeral(b"typing")
-    bob.receive(*alice.published(Purpose.EPHEMERAL))
-    assert bob.payloads() == [b"typing", b"typing"]

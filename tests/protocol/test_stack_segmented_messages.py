@@ -126,24 +126,6 @@ def corrupted(message, peer, segment_format, *, index, sds_id=None):
     return dataclasses.replace(message, payload=peer.stack.sds.profile.codec.encode(changed))
 
 
-@pytest.mark.parametrize("parity_rate", [0.0, 0.25])
-@pytest.mark.parametrize("at", ["middle", "last"])
-def test_a_forged_segment_that_comes_after_the_true_one_does_no_harm(peer, parity_rate, at):
-    options = options_of(parity_rate=parity_rate)
-    alice, bob = peer("alice", options), peer("bob", options)
-    payload = random.Random(1).randbytes(4_500)
-    alice.send(payload)
-    honest = alice.content()
-    forged = corrupted(honest[1].message, alice, WAKU_SEGMENTS, index=1, sds_id="f" * 64)
-    place = {"middle": 2, "last": len(honest)}[at]
-    bob.receive(*honest[:place], forged, *honest[place:])
-    alice.answer()
-    Link(alice, bob, published=False).pass_time(HOUR_MS)
-    assert bob.payloads() == [payload]
-    assert told_delivered(alice, "bob")
-    assert bob.events(IrretrievableMessage) == []
-
-
 @pytest.mark.parametrize("profile", Profile)
 def test_who_only_gets_damaged_segments_is_told_and_is_never_said_to_have_the_message(peer, profile):
     options = options_of(profile, parity_rate=0.0)
@@ -224,16 +206,6 @@ def test_the_rest_of_a_message_that_was_given_up_is_waited_for_until_all_is_here
 FOUR_SEGMENTS = random.Random(3).randbytes(3_500)
 
 
-def forget_what_was_given_up(bob, mallory):
-    """Let so many messages of another participant end that the ones before are forgotten."""
-    heard = len(mallory.content())
-    for number in range(5):
-        mallory.send(random.Random(number).randbytes(1_500))
-        mallory.answer()
-    bob.receive(*mallory.content()[heard::2])
-    bob.pass_time(60_001)
-
-
 def test_nobody_is_said_to_have_a_message_of_which_the_rest_was_sent_after_he_gave_it_up(peer):
     options = options_of(parity_rate=0.0, reassembly_timeout_ms=60_000)
     two_at_a_time = RateLimitConfig(enabled=True, epoch_ms=600_000, messages_per_epoch=2, approached_threshold=1.0)
@@ -251,24 +223,6 @@ def test_nobody_is_said_to_have_a_message_of_which_the_rest_was_sent_after_he_ga
     alice.receive(*bob.content())
     assert bob.payloads() == []
     assert told_delivered(alice, "bob") == []
-
-
-@pytest.mark.parametrize("profile", Profile)
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 1, 0)], ids=str)
-def test_after_something_was_given_up_and_forgotten_messages_arrive_as_before_in_any_order(peer, profile, order):
-    options = options_of(profile, parity_rate=0.0, reassembly_timeout_ms=60_000)
-    alice, mallory, bob = (peer(name, options) for name in ("alice", "mallory", "bob"))
-    forget_what_was_given_up(bob, mallory)
-    alice.now_ms = bob.now_ms
-    alice.send(FOUR_SEGMENTS[: len(FOUR_SEGMENTS) if profile is Profile.WAKU else 3_000])
-    alice.answer()
-    parts = alice.content()
-    bob.receive(*(parts[place] for place in order))
-    bob.send(b"I have it")
-    alice.receive(*bob.content())
-    assert len(bob.payloads()) == 1
-    assert len(told_delivered(alice, "bob")) == 1, "and nothing was sent again"
-    bob.check_rows()
 
 
 def test_what_was_given_up_arrives_when_it_is_sent_anew(peer):
@@ -310,23 +264,6 @@ def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
 def without_history(peer, publication):
     sds = peer.sds(publication)
     return peer.stack.sds.profile.codec.encode(dataclasses.replace(sds, causal_history=()))
-
-
-def test_time_away_does_not_count_for_a_message_that_came_in_part(peer):
-    options = options_of(parity_rate=0.0, reassembly_timeout_ms=HOUR_MS)
-    alice, bob = peer("alice", options), peer("bob", options)
-    payload = random.Random(5).randbytes(1_500)
-    alice.send(payload)
-    first, last = alice.content()
-    bob.receive(first)
-    bob.pass_time(HOUR_MS // 2)
-    bob.connect(connected=False)
-    bob.now_ms += 48 * HOUR_MS
-    bob = bob.restart()
-    bob.pass_time(HOUR_MS // 4)
-    bob.receive(last)
-    assert bob.events(IrretrievableMessage) == []
-    assert bob.payloads() == [payload]
 
 
 def test_what_comes_in_part_is_given_up_after_enough_time_in_short_lives(peer):

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import Advanced, BloomPolicy, ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import Advanced, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.outgoing.sync_timer import SyncTimer
-from fairway.wire.sds import Kind
 
 HOUR_MS = 3_600_000
 NO_REPAIR = SdsConfig(repair=RepairConfig(enabled=False))
@@ -29,25 +28,6 @@ def acquainted(peer, *names, options=None):
     for other in others:
         other.receive(*first.content())
     return first, *others
-
-
-def test_nobody_syncs_without_a_history(peer):
-    alice = peer()
-    alice.pass_time(HOUR_MS)
-    assert not alice.published()
-
-
-def test_a_sync_message_carries_history_and_filter_and_no_content_and_leaves_no_trace(peer):
-    filtered = ReliableChannelOptions(sds=SdsConfig(bloom_policy=BloomPolicy.ALWAYS))
-    _, bob = acquainted(peer, "alice", "bob", options=filtered)
-    bob.pass_time(15_001)
-    [sync] = syncs(bob)
-    message = bob.sds(sync)
-    assert message.kind is Kind.SYNC
-    assert [entry.message_id for entry in message.causal_history] == [bob.events()[0].sds_ids[0]]
-    assert message.bloom_filter
-    assert bob.stack.statistics().history == 1
-    assert bob.stack.statistics().unacknowledged == 0
 
 
 def test_a_received_message_is_acknowledged_within_half_the_interval(peer):
@@ -310,20 +290,6 @@ def test_a_participant_that_is_connected_for_short_times_only_syncs_too(peer):
     assert len(syncs(bob)) >= 5
 
 
-@pytest.mark.parametrize("interval_ms", [1, 2, 30_000])
-def test_the_timer_is_always_later_than_now(interval_ms):
-    timer = SyncTimer(interval_ms, Jitter(b"seed"), 0)
-    for now_ms in range(1_000):
-        timer.begin(now_ms)
-        assert now_ms < (timer.at_ms or 0) <= now_ms + interval_ms + 1
-        timer.sync_received(now_ms, is_behind=bool(now_ms % 2))
-        assert now_ms < (timer.at_ms or 0)
-        timer.on_sent(now_ms)
-        assert now_ms < (timer.at_ms or 0)
-        timer.content_received(now_ms)
-        assert now_ms < (timer.at_ms or 0)
-
-
 def spoken(timer, first_ms, last_ms):
     """Return when a timer makes us speak to somebody who says each second that he lacks what is here."""
     times = []
@@ -343,11 +309,6 @@ def test_a_participant_that_stays_behind_is_reminded_often_at_first_and_then_eve
     assert 10 <= len(spoken(timer, 30_000, 630_000)) <= 22
     getattr(timer, end_of_silence)(630_000)
     assert len(spoken(timer, 630_000, 660_000)) >= 10, "there is something new to tell"
-
-
-def test_with_a_long_interval_a_participant_that_stays_behind_is_reminded_once_an_interval():
-    timer = SyncTimer(30_000, Jitter(b"seed"), 0)
-    assert 80 <= len(spoken(timer, 0, 3_600_000)) <= 120
 
 
 def gap(peer, *, options=None, hint=True, lost=1):
@@ -501,20 +462,3 @@ def test_a_closed_gap_does_not_bring_forward_the_query_for_the_next_one(peer):
     assert not bob.queries()
     bob.pass_time(1)
     assert bob.queries()[0].message_hashes == (carol.content()[0].message_hash,)
-
-
-@pytest.mark.parametrize("options", [ReliableChannelOptions(retrieve_frequency_ms=0)])
-def test_with_a_frequency_of_zero_no_store_is_asked(peer, options):
-    bob, _ = gap(peer, options=options)
-    bob.pass_time(HOUR_MS)
-    assert not bob.queries()
-
-
-def test_no_store_is_asked_while_the_node_is_offline(peer):
-    bob, _ = gap(peer)
-    bob.connect(False)
-    bob.pass_time(60_000)
-    assert not bob.queries()
-    bob.connect()
-    bob.pass_time(10_000)
-    assert bob.queries()

@@ -31,13 +31,6 @@ def test_the_end_is_believed_when_the_store_says_it_twice():
     assert away.take(page(3_500, 4_000), NOW + 1_000) is Step.DONE
 
 
-def test_an_end_behind_which_there_is_more_was_none():
-    away = reading()
-    away.take(page(2_000), NOW)
-    assert away.take(page(2_000, 2_500), NOW) is Step.ON
-    assert away.take(page(2_000, 2_500), NOW) is Step.DONE
-
-
 def test_an_end_that_was_none_says_nothing_of_the_next_one():
     away = reading()
     assert away.take(page(2_000), NOW) is Step.ON
@@ -79,11 +72,6 @@ def test_an_end_behind_which_another_store_has_shown_something_is_believed_after
         paused_s += away.pause_s if steps[-1] is Step.AGAIN else 0
     assert steps == [Step.ON, *[Step.AGAIN] * 5, Step.DONE]
     assert paused_s == 31
-
-
-def test_a_store_that_has_nothing_is_asked_twice():
-    away = reading()
-    assert [away.take(page(), NOW), away.take(page(), NOW)] == [Step.ON, Step.DONE]
 
 
 def test_what_was_not_taken_in_whole_is_asked_for_again_after_ever_longer_pauses():
@@ -144,15 +132,6 @@ def test_a_circle_is_left_where_it_closes():
     steps = [away.take(page(2_000 + place, cursor=cursor), NOW) for place, cursor in enumerate(cursors)]
     assert steps == [Step.ON, Step.ON, Step.ON, Step.AGAIN]
     assert (away.cursor, away.start_ns) == (None, 2_003)
-
-
-def test_a_cursor_that_leads_to_itself_and_to_nothing_is_the_end():
-    away = reading()
-    away.take(page(2_000, cursor=b"more"), NOW)
-    assert away.take(page(cursor=b"more"), NOW) is Step.ON
-    assert away.cursor is None
-    assert away.take(page(2_000), NOW) is Step.ON
-    assert away.take(page(2_000), NOW) is Step.DONE
 
 
 def test_a_cursor_that_leads_nowhere_any_more_is_given_up_and_it_begins_where_it_had_got():
