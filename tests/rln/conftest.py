@@ -19,7 +19,7 @@ from fairway.service.node import ServiceNode
 from fairway.service.options import ServiceOptions
 from fairway.service.proof_gate import ProofGate
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, run
+from patience import PATIENCE_S
 
 
 def identity_of(number: int) -> Identity:
@@ -106,14 +106,12 @@ class Harbour:
         fields = {"timestamp_ns": time.time_ns(), **fields}
         return RoutedMessage.of(self.shard, WakuMessage(payload=payload, content_topic=topic, **fields))
 
-    def run(self, work):
-        """Run a coroutine function's work, and close all that was opened."""
+    async def __aenter__(self):
+        return self
 
-        async def whole():
-            async with self.exits:
-                return await work()
-
-        return run(whole())
+    async def __aexit__(self, *error):
+        """Close all that was opened."""
+        return await self.exits.__aexit__(*error)
 
 
 @pytest.fixture(scope="session")

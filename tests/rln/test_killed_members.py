@@ -106,12 +106,11 @@ class Person:
 
 
 @pytest.mark.full
-def test_twenty_kills_with_real_proofs_lose_nothing_and_reveal_nothing(harbour):
+async def test_twenty_kills_with_real_proofs_lose_nothing_and_reveal_nothing(harbour):
     for name in PEOPLE:
         MessageIds.create(harbour.folder / f"{name}.ids", first_epoch=0).close()
     doubles = []
-
-    async def work():
+    async with harbour:
         node = await harbour.node(record=lambda double, _: doubles.append(double), loss=0.3, seed=1)
         dice = Random(1)
         people = [Person(harbour, number, str(node.addresses[0]), dice) for number in range(len(PEOPLE))]
@@ -133,6 +132,4 @@ def test_twenty_kills_with_real_proofs_lose_nothing_and_reveal_nothing(harbour):
         assert refused[ProofFault.DOUBLE_SIGNAL] == 0
         assert refused[ProofFault.INVALID] == 0
         assert parts_of(node).gate.statistics().admitted > MESSAGES * len(PEOPLE)
-
-    harbour.run(work)
     assert not doubles

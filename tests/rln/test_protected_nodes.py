@@ -42,10 +42,9 @@ from fairway.wire.lightpush import (
 from patience import PATIENCE_S, until
 
 
-def proven(harbour, number=0, payload=b"hello"):
+async def proven(harbour, number=0, name="ids", payload=b"hello"):
     """A message with a proof, made by a membership of its own."""
-    membership = harbour.membership(number)
-    return asyncio.run(with_proof(membership, harbour.message(payload)))
+    return await with_proof(harbour.membership(number, name), harbour.message(payload))
 
 
 def changed(routed: RoutedMessage, **fields) -> RoutedMessage:
@@ -74,8 +73,8 @@ def refused(node):
     return {fault: count for fault, count in parts_of(node).gate.statistics().refused.items() if count}
 
 
-def test_messages_of_a_member_carry_proofs_and_reach_members_of_another_node(harbour):
-    async def work():
+async def test_messages_of_a_member_carry_proofs_and_reach_members_of_another_node(harbour):
+    async with harbour:
         first = await harbour.node()
         second = await harbour.node(first.addresses[0])
         await until(
@@ -95,10 +94,8 @@ def test_messages_of_a_member_carry_proofs_and_reach_members_of_another_node(har
         assert not refused(second)
         assert parts_of(second).gate.statistics().admitted == 1
 
-    harbour.run(work)
 
-
-def test_a_node_that_starts_prepares_the_proofs_of_its_membership(harbour, prover):
+async def test_a_node_that_starts_prepares_the_proofs_of_its_membership(harbour, prover):
     class Recording:
         def __init__(self):
             self.done = []
@@ -118,7 +115,7 @@ def test_a_node_that_starts_prepares_the_proofs_of_its_membership(harbour, prove
         harbour.exits.callback(made.close)
         return made, recording.done
 
-    async def work():
+    async with harbour:
         of_node, done_by_node = membership("node.ids")
         of_client, done_by_client = membership("client.ids")
         node = await harbour.node(rln=of_node)
@@ -127,11 +124,9 @@ def test_a_node_that_starts_prepares_the_proofs_of_its_membership(harbour, prove
         assert (await client.send(harbour.message())).accepted
         assert done_by_client == ["prepared", "proven"]
 
-    harbour.run(work)
 
-
-def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membership(harbour):
-    async def work():
+async def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membership(harbour):
+    async with harbour:
         first = await harbour.node(rln=harbour.membership(0))
         second = await harbour.node(first.addresses[0])
         await until(lambda: len(parts_of(first).relay.peers_of(harbour.shard)) == 1)
@@ -143,8 +138,6 @@ def test_a_node_proves_what_its_own_program_sends_and_refuses_it_without_a_membe
         assert not result.accepted
         assert "no RLN proof" in result.detail
         assert refused(second) == {ProofFault.MISSING: 1}
-
-    harbour.run(work)
 
 
 def faulty(kind, good):
@@ -164,8 +157,8 @@ def faulty(kind, good):
     return changed(good, payload=b"another payload")
 
 
-def test_light_push_answers_504_and_420_and_counts_the_reason(harbour):
-    good = proven(harbour)
+async def test_light_push_answers_504_and_420_and_counts_the_reason(harbour):
+    good = await proven(harbour)
     kinds = [
         (ProofFault.MISSING, 504),
         (ProofFault.MALFORMED, 420),
@@ -174,8 +167,7 @@ def test_light_push_answers_504_and_420_and_counts_the_reason(harbour):
         (ProofFault.UNKNOWN_ROOT, 420),
         (ProofFault.INVALID, 420),
     ]
-
-    async def work():
+    async with harbour:
         node = await harbour.node()
         async with await Host.start() as host:
             await host.connect(node.addresses[0])
@@ -185,13 +177,10 @@ def test_light_push_answers_504_and_420_and_counts_the_reason(harbour):
             assert set(refused(node)) == {kind for kind, _ in kinds}
             assert await push(host, node, good) == 200
 
-    harbour.run(work)
 
-
-def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not(harbour):
-    good = proven(harbour)
-
-    async def work():
+async def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not(harbour):
+    good = await proven(harbour)
+    async with harbour:
         node = await harbour.node()
         async with await Host.start() as host:
             await host.connect(node.addresses[0])
@@ -202,17 +191,12 @@ def test_the_same_bytes_pass_again_and_other_bytes_around_the_same_signal_do_not
             assert parts_of(node).gate.statistics().repeated == 3
             assert parts_of(node).distribution.statistics().messages == 1
 
-    harbour.run(work)
 
-
-def test_a_double_signal_is_refused_and_its_secret_recorded(harbour):
+async def test_a_double_signal_is_refused_and_its_secret_recorded(harbour):
     # Two files of message ids for one identity, which is what nobody must do.
-    one, other = (
-        asyncio.run(with_proof(harbour.membership(1, name), harbour.message(name.encode()))) for name in ("one", "two")
-    )
+    one, other = [await proven(harbour, 1, name, name.encode()) for name in ("one", "two")]
     doubles = []
-
-    async def work():
+    async with harbour:
         node = await harbour.node(record=lambda double, now_ms: doubles.append((double, now_ms)))
         async with await Host.start() as host:
             await host.connect(node.addresses[0])
@@ -220,15 +204,13 @@ def test_a_double_signal_is_refused_and_its_secret_recorded(harbour):
             assert await push(host, node, other) == 420
             assert refused(node) == {ProofFault.DOUBLE_SIGNAL: 1}
             await until(lambda: doubles)
-
-    harbour.run(work)
     [(double, now_ms)] = doubles
     assert double.secret == harbour.identities[1].secret
     assert double.first.epoch == now_ms // 600_000 or double.first.epoch + 1 == now_ms // 600_000
 
 
-def test_proofs_of_a_new_member_are_accepted_at_once(harbour):
-    async def work():
+async def test_proofs_of_a_new_member_are_accepted_at_once(harbour):
+    async with harbour:
         node = await harbour.node()
         await asyncio.sleep(1.1)  # a node looks at its group for an unknown root at most once a second
         newcomer = Identity.create()
@@ -238,13 +220,9 @@ def test_proofs_of_a_new_member_are_accepted_at_once(harbour):
         assert (await alice.send(harbour.message())).accepted
         assert not refused(node)
 
-    harbour.identities, known = list(harbour.identities), harbour.identities
-    harbour.run(work)
-    assert known
 
-
-def test_a_light_client_without_a_membership_gets_an_error_that_names_rln(harbour):
-    async def work():
+async def test_a_light_client_without_a_membership_gets_an_error_that_names_rln(harbour):
+    async with harbour:
         node = await harbour.node()
         alice = await harbour.client(node)
         result = await alice.send(harbour.message())
@@ -252,8 +230,6 @@ def test_a_light_client_without_a_membership_gets_an_error_that_names_rln(harbou
         assert not result.permanent
         assert "504" in result.detail
         assert "rln=fairway.rln.RlnMembership" in result.detail
-
-    harbour.run(work)
 
 
 class Rest:
@@ -288,10 +264,9 @@ class Rest:
             return error.code, error.read().decode()
 
 
-def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
-    good, other = proven(harbour), proven(harbour, 1)
-
-    async def work():
+async def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
+    good, other = await proven(harbour), await proven(harbour, 1)
+    async with harbour:
         node = await harbour.node()
         async with await RestServer.start(node, RestOptions()) as server:
             rest = Rest(server)
@@ -317,12 +292,10 @@ def test_the_rest_api_asks_for_proofs_and_metrics_count_by_reason(harbour):
                 assert line in said
             assert (await rest.health())["Rln Relay"] == "READY"
 
-    harbour.run(work)
-
 
 @pytest.mark.parametrize("count", [200, pytest.param(1_000, marks=pytest.mark.full)])
-def test_honest_members_are_served_amid_a_flood_of_invalid_proofs(harbour, count):
-    good = proven(harbour, 1)
+async def test_honest_members_are_served_amid_a_flood_of_invalid_proofs(harbour, count):
+    good = await proven(harbour, 1)
     proof = SignalProof.decode(good.message.rate_limit_proof)
 
     def forged(number):
@@ -337,7 +310,7 @@ def test_honest_members_are_served_amid_a_flood_of_invalid_proofs(harbour, count
                 codes += await asyncio.gather(*(push(host, node, forged(at + number)) for number in range(50)))
         return codes
 
-    async def work():
+    async with harbour:
         node = await harbour.node()
         alice = await harbour.client(node, harbour.membership(0))
         floods = [asyncio.create_task(flood(node, 1_000_000 + quarter * count)) for quarter in range(4)]
@@ -354,13 +327,10 @@ def test_honest_members_are_served_amid_a_flood_of_invalid_proofs(harbour, count
         assert sum(counted.values()) == count
         assert parts_of(node).gate.statistics().admitted == served
 
-    harbour.run(work)
 
-
-def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour):
-    good = proven(harbour)
-
-    async def work():
+async def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour):
+    good = await proven(harbour)
+    async with harbour:
         careless = await harbour.careless_node()
         careful = await harbour.node(careless.addresses[0])
         await until(lambda: len(parts_of(careful).relay.mesh_of(harbour.shard)) == 1)
@@ -371,14 +341,11 @@ def test_a_relay_peer_that_passes_on_forged_proofs_gets_nothing_through(harbour)
         assert not len(heard)
         assert parts_of(careful).relay.statistics().received == 0
 
-    harbour.run(work)
-
 
 @pytest.mark.full
-def test_nothing_waits_for_a_node_that_closes(harbour):
-    *good, late = [proven(harbour, number) for number in range(4)]
-
-    async def work():
+async def test_nothing_waits_for_a_node_that_closes(harbour):
+    *good, late = [await proven(harbour, number) for number in range(4)]
+    async with harbour:
         node = await harbour.node()
         judging = [asyncio.create_task(parts_of(node).gate.judge("somebody", one)) for one in good]
         await asyncio.sleep(0)
@@ -388,11 +355,9 @@ def test_nothing_waits_for_a_node_that_closes(harbour):
         refusal = await parts_of(node).gate.judge("somebody", late)
         assert refusal.fault is ProofFault.NOT_VERIFIED
 
-    harbour.run(work)
-
 
 @pytest.mark.parametrize("error", [RuntimeError("out of luck"), asyncio.CancelledError("out of luck")], ids=repr)
-def test_a_verifier_that_fails_at_one_message_continues_with_the_next(harbour, verifier, caplog, error):
+async def test_a_verifier_that_fails_at_one_message_continues_with_the_next(harbour, verifier, caplog, error):
     class FailingOnce:
         failed = False
 
@@ -402,23 +367,20 @@ def test_a_verifier_that_fails_at_one_message_continues_with_the_next(harbour, v
             self.failed = True
             raise error
 
-    first, second = proven(harbour, 0), proven(harbour, 1)
+    first, second = await proven(harbour, 0), await proven(harbour, 1)
 
-    async def judged():
-        gate = ProofGate(MembershipFile(harbour.group), FailingOnce())
-        gate.start()
-        try:
-            return await gate.judge("one", first), await gate.judge("another", second)
-        finally:
-            await gate.close()
-
-    refusal, admitted = asyncio.run(judged())
+    gate = ProofGate(MembershipFile(harbour.group), FailingOnce())
+    gate.start()
+    try:
+        refusal, admitted = await gate.judge("one", first), await gate.judge("another", second)
+    finally:
+        await gate.close()
     assert refusal.fault is ProofFault.NOT_VERIFIED
     assert admitted is None
     assert "out of luck" in caplog.text
 
 
-def test_cheap_checks_refuse_messages_before_the_verification(harbour, verifier):
+async def test_cheap_checks_refuse_messages_before_the_verification(harbour, verifier):
     class Counting:
         verified = 0
 
@@ -427,28 +389,25 @@ def test_cheap_checks_refuse_messages_before_the_verification(harbour, verifier)
             return verifier.verify(proof, signal)
 
     counting = Counting()
-    good = proven(harbour)
+    good = await proven(harbour)
     of_another_message = changed(good, payload=b"x")
     same_signal = with_changed_proof(good, share_y=element(7))
 
-    async def judged():
-        gate = ProofGate(MembershipFile(harbour.group), counting)
-        gate.start()
-        try:
-            return [
-                await gate.judge(f"source {at}", one) for at, one in enumerate((good, of_another_message, same_signal))
-            ]
-        finally:
-            await gate.close()
-
-    admitted, wrong, again = asyncio.run(judged())
+    gate = ProofGate(MembershipFile(harbour.group), counting)
+    gate.start()
+    try:
+        admitted, wrong, again = [
+            await gate.judge(f"source {at}", one) for at, one in enumerate((good, of_another_message, same_signal))
+        ]
+    finally:
+        await gate.close()
     assert admitted is None
     assert (wrong.fault, again.fault) == (ProofFault.INVALID, ProofFault.DUPLICATE)
     assert counting.verified == 1
 
 
-def test_a_membership_that_cannot_count_sends_nothing(harbour):
-    async def work():
+async def test_a_membership_that_cannot_count_sends_nothing(harbour):
+    async with harbour:
         node = await harbour.node()
         membership = harbour.membership(0)
         alice = await harbour.client(node, membership)
@@ -459,11 +418,9 @@ def test_a_membership_that_cannot_count_sends_nothing(harbour):
         with pytest.raises(RlnError):
             membership.generate_proof(b"signal", 0)
 
-    harbour.run(work)
 
-
-def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(harbour):
-    async def work():
+async def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(harbour):
+    async with harbour:
         node = await harbour.node()
         people = {
             name: await harbour.client(node, harbour.membership(number)) for number, name in enumerate(("alice", "bob"))
@@ -480,33 +437,29 @@ def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(harbour
         assert "bob" in str(acknowledgement)
         assert not refused(node)
 
-    harbour.run(work)
 
-
-def test_a_network_whose_group_is_in_a_contract(harbour):
-    async def work(chain):
-        gate = ProofGate(ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S))
-        node = await harbour.node(gate=gate)
-        ids = MessageIds.create(harbour.folder / "contract.ids", first_epoch=0)
-        group = ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S)
-        with RlnMembership(harbour.identities[0], group, ids) as membership:
-            alice = await harbour.client(node, membership)
-            assert (await alice.send(harbour.message(b"one"))).accepted
-            chain.recent.clear()  # what the contract says from now on is of no use
-            assert (await alice.send(harbour.message(b"two"))).accepted
-            assert membership.epoch_quota(time.time_ns() // 1_000_000).rate_limit == 7
-        stranger = RlnMembership.open(Identity.create(), group, harbour.folder / "stranger.ids", never_used=True)
-        with stranger:
-            result = await (await harbour.client(node, stranger)).send(harbour.message())
-            assert not result.accepted
-            assert "register it first" in result.detail
-
+async def test_a_network_whose_group_is_in_a_contract(harbour):
     with serving(ChainNode()) as chain:
         chain.register(harbour.identities[0].commitment, 7)
-        harbour.run(lambda: work(chain))
+        async with harbour:
+            gate = ProofGate(ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S))
+            node = await harbour.node(gate=gate)
+            ids = MessageIds.create(harbour.folder / "contract.ids", first_epoch=0)
+            group = ContractMembership(chain.url, ADDRESS, timeout_s=PATIENCE_S)
+            with RlnMembership(harbour.identities[0], group, ids) as membership:
+                alice = await harbour.client(node, membership)
+                assert (await alice.send(harbour.message(b"one"))).accepted
+                chain.recent.clear()  # what the contract says from now on is of no use
+                assert (await alice.send(harbour.message(b"two"))).accepted
+                assert membership.epoch_quota(time.time_ns() // 1_000_000).rate_limit == 7
+            stranger = RlnMembership.open(Identity.create(), group, harbour.folder / "stranger.ids", never_used=True)
+            with stranger:
+                result = await (await harbour.client(node, stranger)).send(harbour.message())
+                assert not result.accepted
+                assert "register it first" in result.detail
 
 
-def test_a_network_file_sets_the_limit_and_refuses_memberships_with_other_epochs(harbour):
+async def test_a_network_file_sets_the_limit_and_refuses_memberships_with_other_epochs(harbour):
     described = harbour.folder / "ours.toml"
 
     def describe(epoch_s):
@@ -522,7 +475,7 @@ def test_a_network_file_sets_the_limit_and_refuses_memberships_with_other_epochs
             f"waku:{described}", connect_timeout_s=None, rln=membership, state=harbour.folder / "state"
         )
 
-    async def work():
+    async with harbour:
         membership = harbour.membership(0)
         describe(600)
         async with await connect(membership) as node:
@@ -531,5 +484,3 @@ def test_a_network_file_sets_the_limit_and_refuses_memberships_with_other_epochs
         describe(60)
         with pytest.raises(ConfigurationError, match="epochs of 60000 ms"):
             await connect(membership)
-
-    harbour.run(work)

@@ -33,13 +33,9 @@ pytestmark = pytest.mark.usefixtures("compiled")
 def honest(harbour):
     """Messages of one member, with proofs."""
 
-    def made(count):
+    async def made(count):
         membership = harbour.membership(0)
-
-        async def work():
-            return [await with_proof(membership, harbour.message(b"%d" % number)) for number in range(count)]
-
-        return asyncio.run(work())
+        return [await with_proof(membership, harbour.message(b"%d" % number)) for number in range(count)]
 
     return made
 
@@ -86,11 +82,10 @@ def of_unknown_root(routed, number):
     return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(message, rate_limit_proof=changed.encode()))
 
 
-def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, honest):
-    good, template = honest(2)
+async def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, honest):
+    good, template = await honest(2)
     count = 30
-
-    async def work():
+    async with harbour:
         node = await harbour.node()
         async with AsyncExitStack() as exits:
             alice, _ = await relay_peer(harbour, node, exits, 1)
@@ -104,11 +99,9 @@ def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, ho
                 assert (await anext(heard)).message.data == good.encoded
             assert refused(node, ProofFault.INVALID) == 0
 
-    harbour.run(work)
 
-
-def test_messages_of_unknown_roots_do_not_delay_others_while_the_group_is_read(harbour, honest):
-    good, template = honest(2)
+async def test_messages_of_unknown_roots_do_not_delay_others_while_the_group_is_read(harbour, honest):
+    good, template = await honest(2)
     may_answer = threading.Event()
 
     class Slow(MembershipFile):
@@ -116,7 +109,7 @@ def test_messages_of_unknown_roots_do_not_delay_others_while_the_group_is_read(h
             may_answer.wait(PATIENCE_S)
             return super().refresh()
 
-    async def work():
+    async with harbour:
         gate = ProofGate(Slow(harbour.group))
         gate.start()
         try:
@@ -131,14 +124,11 @@ def test_messages_of_unknown_roots_do_not_delay_others_while_the_group_is_read(h
             may_answer.set()
             await gate.close()
 
-    harbour.run(work)
-
 
 @pytest.mark.full
-def test_a_flooding_peer_cannot_suppress_a_message_by_relaying_it_first(harbour, honest):
-    good, other = honest(2)
-
-    async def work():
+async def test_a_flooding_peer_cannot_suppress_a_message_by_relaying_it_first(harbour, honest):
+    good, other = await honest(2)
+    async with harbour:
         node = await harbour.node()
         async with AsyncExitStack() as exits:
             alice, _ = await relay_peer(harbour, node, exits, 1)
@@ -151,12 +141,10 @@ def test_a_flooding_peer_cannot_suppress_a_message_by_relaying_it_first(harbour,
             async with asyncio.timeout(PATIENCE_S):
                 assert (await anext(heard)).message.data == good.encoded
 
-    harbour.run(work)
-
 
 @pytest.mark.full
-def test_relay_peers_are_served_during_a_flood_of_a_peer_that_changes_its_key(harbour, honest):
-    *messages, template = honest(11)
+async def test_relay_peers_are_served_during_a_flood_of_a_peer_that_changes_its_key(harbour, honest):
+    *messages, template = await honest(11)
     frames = [frame(forged(template, number)) for number in range(1, 3_001)]
 
     async def flood(node):
@@ -172,7 +160,7 @@ def test_relay_peers_are_served_during_a_flood_of_a_peer_that_changes_its_key(ha
                 except Libp2pError:
                     continue  # disconnected: a new key
 
-    async def work():
+    async with harbour:
         node = await harbour.node()
         async with AsyncExitStack() as exits:
             alice, _ = await relay_peer(harbour, node, exits, 1)
@@ -187,5 +175,3 @@ def test_relay_peers_are_served_during_a_flood_of_a_peer_that_changes_its_key(ha
             assert not len(heard)
             assert parts_of(node).gate.statistics().admitted == len(messages)
             assert refused(node, ProofFault.INVALID) + refused(node, ProofFault.NOT_VERIFIED) > 0
-
-    harbour.run(work)

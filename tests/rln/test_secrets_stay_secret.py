@@ -34,11 +34,10 @@ def logged(caplog):
     return caplog
 
 
-def test_neither_success_nor_failure_shows_a_secret(harbour, logged, tmp_path):
+async def test_neither_success_nor_failure_shows_a_secret(harbour, logged, tmp_path):
     identity = harbour.identities[0]
     shown = []
-
-    async def work():
+    async with harbour:
         double = []
         node = await harbour.node(record=lambda told, _: double.append(told))
         membership = harbour.membership(0)
@@ -61,8 +60,6 @@ def test_neither_success_nor_failure_shows_a_secret(harbour, logged, tmp_path):
         proof = SignalProof.decode((await with_proof(other, harbour.message())).message.rate_limit_proof)
         shown.append(texts_of(membership, other, result, bare, failed, proof, receipt, channel, alice, node))
         shown.append(texts_of(parts_of(node).gate.statistics(), membership.network, *double))
-
-    harbour.run(work)
     stranger = Identity.create()
     try:
         harbour.identities = [stranger]
