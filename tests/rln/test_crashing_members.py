@@ -163,6 +163,7 @@ class Person:
         self.world, self.name = world, name
         self.node = world.network.node(name)
         self.store = MemoryStore()
+        self.channels = []
         self.wishes = [f"{name} {number}".encode() for number in range(world.messages)]
         self.received = set()
         self.lives = 0
@@ -201,6 +202,7 @@ class Person:
         channel = await create_reliable_channel(
             self.node, "harbour", self.name, TOPIC, options=OPTIONS, store=self.store, rln=rln
         )
+        self.channels.append(channel)  # a channel that is collected closes its store, which the next life has open
         reading = asyncio.ensure_future(self.read(channel))
         for payload in self.wishes:
             await channel.send(payload, request_id=payload.decode())
