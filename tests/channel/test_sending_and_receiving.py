@@ -1,4 +1,4 @@
-"""The main road: what one sends, the others get once and in order, and the sender learns who has it."""
+"""Participants receive each message once and in order, and the sender learns who has it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.nodes.local import NetworkFaults
+from fairway.options import SegmentationConfig
 from fairway.storage.memory_store import MemoryStore
 from groups import in_group, run_in_group
 
@@ -148,3 +149,19 @@ async def test_a_wish_that_can_never_be_met_is_refused(group, fields):
     with pytest.raises(ConfigurationError) as refused:
         await alice.send(b"x", **fields)
     assert "required_" not in str(refused.value), "the channel has no argument of this name"
+
+
+@in_group(segmentation=SegmentationConfig(segment_size_bytes=1_024))
+async def test_progress_counts_parity_from_the_number_of_data_segments_also_after_a_restart(group):
+    alice, all_and_parity = await group.channel("alice"), tuple(range(11))
+    receipt = await alice.send(bytes(10 * 1_024))
+    await receipt.sent()
+    assert (receipt.progress.total_chunks, receipt.progress.chunks_sent) == (10, all_and_parity)
+    request_id = receipt.request_id
+    del receipt
+    await alice.stop()
+    await alice.start()
+    again = alice.receipt(request_id)
+    progress = again.progress
+    await again.sent()
+    assert (progress.total_chunks, progress.chunks_sent, progress.chunks_acknowledged) == (10, all_and_parity, ())

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fairway.errors import StorageError, StoreCorruptError, StorePathError
+from fairway.errors import StorageError, StoreCorruptError, StorePathError, StoreVersionError
 from fairway.storage.channel_store import TracePoint, Write
+from fairway.storage.schema import SCHEMA_VERSION
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_reader import StoreReader
 from patience import PATIENCE_S
 
 NOBODY = 65_534
@@ -165,3 +167,16 @@ def test_confirmed_writes_survive_a_file_that_cannot_grow(path, make):
     keys = {change.key for change in store.open(*make.owner).changes}
     store.close()
     assert keys == {str(number) for number in range(answered)}
+
+
+def test_a_store_of_another_version_is_refused_and_not_changed(path, make):
+    fill(path, make)
+    assert path.read_bytes()[68:72] == b"FWAY"
+    for version in (SCHEMA_VERSION - 1, SCHEMA_VERSION + 1):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")
+        before = path.read_bytes()
+        for read in (lambda: SqliteStore(path).open(*make.owner), StoreReader(path).owner):
+            with pytest.raises(StoreVersionError, match=f"schema version {version}.*use the fairway that made it"):
+                read()
+        assert path.read_bytes() == before
