@@ -175,14 +175,6 @@ def test_available_now_ends_at_what_was_there_when_it_began(growing):
     assert [len(batch) for batch in batches(stream)[0]] == [4, 1]
 
 
-def test_an_empty_folder_is_a_stream_that_waits(growing):
-    stream = reader(growing)
-    found, offset = batches(stream)
-    assert (found, stream.partitions(offset, offset)) == ([], [])
-    growing.add([1])
-    assert batches(reader(growing), offset)[0] == [[1]]
-
-
 def test_only_wanted_messages_come_and_all_are_counted(growing):
     growing.add(range(10))
     found, _ = batches(reader(growing, maxOffsetsPerTrigger=4, since=iso(START_NS + 6)))

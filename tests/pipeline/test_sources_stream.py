@@ -83,14 +83,6 @@ def test_without_a_limit_everything_is_one_micro_batch(tmp_path):
     assert batches(stream)[0] == [list(range(25))]
 
 
-def test_a_restart_goes_on_behind_the_last_message(tmp_path):
-    fill(tmp_path / "a.db", range(10), timestamp=lambda _: NOW_NS - 100 * SECOND)
-    before, offset = batches(reader(tmp_path / "a.db", maxOffsetsPerTrigger="3"), at_most=2)
-    after, _ = batches(reader(tmp_path / "a.db"), json.loads(json.dumps(offset)))
-    assert sorted(number for batch in before + after for number in batch) == list(range(10))
-    assert list(map(len, before + after)) == [3, 3, 4]
-
-
 def test_a_micro_batch_that_is_replayed_has_the_same_messages_though_others_came(tmp_path):
     fill(tmp_path / "a.db", range(10))
     stream = reader(tmp_path / "a.db")
@@ -151,13 +143,6 @@ def test_latest_begins_with_what_comes_after(tmp_path):
     assert found == []
     fill(tmp_path / "a.db", [11], timestamp=lambda _: NOW_NS)
     assert batches(reader(tmp_path / "a.db", now_ns=NOW_NS + 31 * SECOND), offset)[0] == [[11]]
-
-
-def test_an_empty_archive_is_a_stream_that_waits(tmp_path):
-    fill(tmp_path / "a.db", [])
-    stream = reader(tmp_path / "a.db")
-    found, offset = batches(stream)
-    assert (found, stream.reportLatestOffset(), stream.partitions(offset, offset)) == ([], None, [])
 
 
 def test_messages_that_may_have_been_dropped_unread_stop_the_stream(tmp_path):
