@@ -151,3 +151,26 @@ def test_a_message_that_is_nearly_all_of_an_archive_takes_no_more_memory_than_ot
     assert sum(table.num_rows for table in files.read("repeats", named["repeats"])) == 29_999
     (sample,) = (told["sample"] for told in notes if "sample" in told)
     assert {tuple(place[:2]) for place in sample["places"]} == {("team", channel.lamport)}
+
+
+def test_a_task_gives_the_same_bytes_whatever_the_order_of_its_input(archives, tmp_path, rng):
+    """Spark compares checksums of what a task gives when it runs again, and ends a job if they differ."""
+    job = Ingesting(
+        files=TableFiles(root=str(tmp_path)), keys=BucketKeys(bytes(32)), buckets=1, profile=None, channel_keys=None
+    )
+    blobs = []
+    for name, uri in archives.items():
+        scan = scan_of(uri, Selection(), name)
+        blobs += [blob for part in scan.plan(3) for blob in job.cut_by_hash(scan.read(part))]
+    assert len(blobs) > 4
+
+    def given(rows, work):
+        rng.shuffle(rows)
+        return [bytes(blob) for row in work(iter(rows)) for blob in row["blob"].to_pylist()]
+
+    for work in (job.decode_bucket, job.sight):
+        found = given(blobs, work)
+        files = set(tmp_path.rglob("*.*"))
+        assert given(blobs, work) == found
+        assert set(tmp_path.rglob("*.*")) == files
+        blobs = list(work(iter(blobs)))

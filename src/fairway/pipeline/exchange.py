@@ -24,7 +24,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from operator import itemgetter
 from typing import IO, Any, Final, Self
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -318,6 +320,9 @@ def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTE
 def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> list[Bucket]:
     """Return the steps of the bucket of a task, ascending; one without rows if there is none. The first has the notes.
 
+    Blobs come in any order, and are put in one that depends on their contents alone: so a task that Spark runs again
+    gives the same output. (Spark compares checksums of it, and ends a job if they differ.)
+
     Tables stay in memory. With more than ``spill_bytes`` they are in a temporary file, and what is returned are views
     of it, which the system reads as it likes.
     """
@@ -329,9 +334,10 @@ def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPIL
                 if kind == NOTE:
                     notes.append(pa.record_batch(batch.slice(place, 1).columns, schema=_SCHEMA))
                 else:
-                    gathering.add((numbers[place], kind), _table(batch.column("blob")[place].as_buffer()))
+                    blob = batch.column("blob")[place].as_buffer()
+                    gathering.add((numbers[place], kind, blob.size, crc32(blob)), _table(blob))
         parts: defaultdict[int, defaultdict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
-        for (number, kind), table in gathering.all():
+        for (number, kind, *_), table in sorted(gathering.all(), key=itemgetter(0)):
             parts[number][kind].append(table)
     steps = [
         Bucket(
@@ -341,7 +347,7 @@ def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPIL
         )
         for number, kinds in sorted(parts.items())
     ] or [Bucket(0)]
-    steps[0].notes.extend(notes)
+    steps[0].notes.extend(sorted(notes, key=lambda told: told["blob"][0].as_py()))
     return steps
 
 
@@ -467,15 +473,19 @@ def _stream(table: pa.Table) -> pa.Buffer:
     return stream
 
 
+_Key = tuple[int, str, int, int]
+"""Number and kind of a blob, and its size and checksum."""
+
+
 class _Tables:
     """Tables in the order in which they came, in memory or in a file without a name."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._held: list[tuple[tuple[int, str], pa.Table]] = []
+        self._held: list[tuple[_Key, pa.Table]] = []
         self._size_bytes = 0
         self._file: IO[bytes] | None = None
-        self._spilled: list[tuple[tuple[int, str], int, int]] = []
+        self._spilled: list[tuple[_Key, int, int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -484,13 +494,13 @@ class _Tables:
         if self._file is not None:
             self._file.close()  # what is mapped stays until no table needs it
 
-    def add(self, key: tuple[int, str], table: pa.Table) -> None:
+    def add(self, key: _Key, table: pa.Table) -> None:
         self._held.append((key, table))
         self._size_bytes += table.nbytes
         if self._size_bytes > self._most_bytes:
             self._spill()
 
-    def all(self) -> list[tuple[tuple[int, str], pa.Table]]:
+    def all(self) -> list[tuple[_Key, pa.Table]]:
         if self._file is None:
             return self._held
         self._spill()

@@ -5,9 +5,10 @@
     ROOT/tables/NAME/part-00003-000-1f0c9a....parquet    a table that is kept (`fairway.pipeline.tables`)
     ROOT/work/NAME/part-...                              a table for later jobs of the run only (`WORK_TABLES`)
 
-Spark may try a task again, or run it twice at once, and each attempt writes files under names of its own. A file
-belongs to its table when the driver commits it (`fairway.pipeline.tables.delta`), by the note that `TableFiles.write`
-returns for the task to yield. Nothing is renamed: object stores cannot do that in one step.
+Spark may try a task again, or run it twice at once. Each attempt makes the same files, and a file is named by its
+contents, so that attempts write the same names, and Spark sees the same output of each. A file appears whole: by
+renaming it in a folder, by one put in an object store. It belongs to its table when the driver commits it
+(`fairway.pipeline.tables.delta`), by the note that `TableFiles.write` returns for the task to yield.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Final
 from uuid import uuid4
 
@@ -165,8 +167,8 @@ class TableFiles:
     ) -> pa.RecordBatch:
         """Write a file, and return the note about it: the task yields it to the driver.
 
-        ``number`` is that of the bucket or range, ``part`` counts several files of one; a new file has a name of its
-        own, unless ``file`` is given. The table has the columns of
+        ``number`` is that of the bucket or range, ``part`` counts several files of one. The file has the name ``file``,
+        by default one by its contents. The table has the columns of
         the table ``name`` in any order, with or without instants; their types may differ in what a cast changes
         safely. Raises `KeyError` for a
         name that no table has or a column that the table lacks, `pyarrow.ArrowInvalid` for another schema, and
@@ -176,13 +178,9 @@ class TableFiles:
         table = with_instants(table, schema)
         if name in BY_TIME:
             table = _in_order(table, BY_TIME[name])
-        folder = self.folder_of(name)
-        if has_folders(self.filesystem):
-            self.filesystem.create_dir(folder, recursive=True)
         compressed = _compressed_columns(table)
         footers: list[pq.FileMetaData] = []
-        file = file or f"part-{number:05d}-{part:03d}-{uuid4().hex[:16]}.parquet"
-        with self.filesystem.open_output_stream(posixpath.join(folder, file)) as sink:
+        with pa.BufferOutputStream() as sink:
             pq.write_table(
                 table,
                 sink,
@@ -195,8 +193,23 @@ class TableFiles:
                 store_schema=False,
                 metadata_collector=footers,
             )
-            size = sink.tell()
-        return note(table=name, file=file, rows=table.num_rows, bytes=size, stats=statistics_of(footers[0]))
+            data = sink.getvalue()
+        file = file or f"part-{number:05d}-{part:03d}-{blake2b(data, digest_size=8).hexdigest()}.parquet"
+        self._put(self.folder_of(name), file, data)
+        return note(table=name, file=file, rows=table.num_rows, bytes=data.size, stats=statistics_of(footers[0]))
+
+    def _put(self, folder: str, file: str, data: pa.Buffer) -> None:
+        """Write a file, which appears whole."""
+        path = posixpath.join(folder, file)
+        if not has_folders(self.filesystem):
+            with self.filesystem.open_output_stream(path) as sink:
+                sink.write(data)
+            return
+        self.filesystem.create_dir(folder, recursive=True)
+        unfinished = f"{path}.{uuid4().hex[:8]}"
+        with self.filesystem.open_output_stream(unfinished) as sink:
+            sink.write(data)
+        self.filesystem.move(unfinished, path)
 
     def read(
         self,
