@@ -224,6 +224,7 @@ def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes
         bob.receive(*segments)
     bob.pass_time(3_610_000)
     assert bob.payloads() == payloads
+    assert bob.stack.statistics().awaiting_bytes == 0
 
 
 def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):

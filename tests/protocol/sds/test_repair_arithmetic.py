@@ -64,6 +64,16 @@ def test_a_request_of_another_participant_defers_the_own_one():
     assert repair.next_request_at() == 2 * first_ms
 
 
+def test_requests_of_others_defer_the_own_one_a_bounded_number_of_times():
+    repair = Repair("alice", RepairConfig(), WAKU_REPAIR, Journal(), bloom_bytes=0)
+    repair.schedule_request(HistoryEntry("m1"), 0)
+    for now_ms in range(20):
+        repair.heard_request("m1", now_ms)
+    at_ms = repair.next_request_at()
+    repair.heard_request("m1", 60_000)
+    assert repair.next_request_at() == at_ms
+
+
 # Buffers
 
 
