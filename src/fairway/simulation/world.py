@@ -76,6 +76,7 @@ _SLOW_MS: Final = 2_000
 _DOWN_MS: Final = 20_000
 """Longest time until a program that ended is started again."""
 _MAX_LOG: Final = 10_000
+"""Messages that a store keeps: all of a world, because logs are compared from their beginning."""
 _COLLECTED_AFTER: Final = 50_000
 """Objects until Python collects garbage; its default of 700 costs 7 % of the time of a world."""
 
@@ -91,7 +92,7 @@ class Participant:
     machine: Machine
     slow_ms: int
     dice: Random
-    memory: MemoryStore = field(default_factory=MemoryStore)
+    memory: MemoryStore = field(default_factory=lambda: MemoryStore(kept_messages=_MAX_LOG))
     kept: Kept = field(default_factory=Kept)
     wishes: dict[str, Wish] = field(default_factory=dict)
     absence: str | None = None
