@@ -8,6 +8,7 @@ import pytest
 from fairway.protocol.sds.outcome import (
     DependenciesMissing,
 )
+from fairway.wire.sds import HistoryEntry
 
 
 def missing_ids(outcomes):
@@ -71,3 +72,10 @@ def test_a_duplicate_teaches_the_hint_that_was_missing(new_channel, a_message, s
 
 
 # Own messages
+
+
+def test_the_latest_hint_of_a_missing_message_counts(new_channel, a_message, start):
+    bob = new_channel("bob")
+    for number, hint in enumerate((b"first", b"latest")):
+        bob.receive(a_message(f"m{number}", HistoryEntry("missing", hint, "zoe")), None, start)
+    assert bob.missing["missing"].entry.retrieval_hint == b"latest"
