@@ -18,7 +18,7 @@ from fairway.pipeline.stages.delivered import are_whole, in_order, incomplete_se
 from fairway.pipeline.stages.reassembled import REASSEMBLED
 from fairway.pipeline.tables import table_named
 
-SDS = exact_schema(table_named("sds_messages").schema)
+SDS = exact_schema(table_named("sds_messages").schema).append(pa.field("content", pa.binary()))
 SETS = exact_schema(REASSEMBLED)
 NAMES = st.sampled_from(["a", "b", "é", "zz"])
 CLOCKS = st.none() | st.integers(-1, 3)

@@ -319,7 +319,7 @@ def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
 
 def as_sds(rows: list[dict]) -> pa.Table:
     """Return rows of ``sds_messages`` with the segments that are given."""
-    schema = exact_schema(table_named("sds_messages").schema)
+    schema = exact_schema(table_named("sds_messages").schema).append(pa.field("content", pa.binary()))
     return pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema)
 
 
