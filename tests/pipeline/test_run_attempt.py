@@ -45,13 +45,15 @@ def rows(out, name):
     return sorted(map(repr, RunTables(out).all(name)))
 
 
-def test_a_table_that_somebody_removed_is_made_again_with_those_of_its_job_alone(made, spark, tmp_path):
+def test_a_table_that_somebody_removed_is_made_again_by_its_job_and_the_one_that_read_its_contents(
+    made, spark, tmp_path
+):
     out = shutil.copytree(made.out, tmp_path / "run")
     shutil.rmtree(out / "tables" / "delivered")
     told = []
     summary = run([made.source], out, spark=spark, progress=told.append)
     again = {step.step for step in told if not step.resumed}
-    assert again == {"reassemble"}
+    assert again == {"read", "reassemble"}
     assert summary.balance == made.summary.balance
     for table in TABLES:
         assert rows(out, table.name) == rows(made.out, table.name), table.name

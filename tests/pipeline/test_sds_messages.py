@@ -43,6 +43,7 @@ def test_a_message_becomes_a_row_with_everything_but_its_bloom_filter():
     assert row == {
         "message_hash": b"%032d" % 0,
         "timestamp_ns": 0,
+        "pubsub_topic": None,
         "content_topic": "/app/1/team/proto",
         "rln_epoch": None,
         "nullifier": None,
