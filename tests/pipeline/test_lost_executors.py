@@ -71,13 +71,13 @@ PROGRAM = textwrap.dedent("""
             for job in tracker.getActiveJobsIds():
                 for stage in (tracker.getJobInfo(job) or type("none", (), {"stageIds": []})).stageIds:
                     told = tracker.getStageInfo(stage)
-                    if told is None or stage in killed or not told.numActiveTasks or rng.random() > 0.1:
+                    if told is None or stage in killed or not told.numActiveTasks or rng.random() > 0.5:
                         continue
                     if len(victims := executors()) == 2:
                         os.kill(rng.choice(victims), signal.SIGKILL)
                         killed.add(stage)
                         print("killed in stage", stage, "after", told.numCompletedTasks, "tasks", flush=True)
-            time.sleep(0.02)
+            time.sleep(0.005)
 
 
     threading.Thread(target=kill, daemon=True).start()
