@@ -1,7 +1,7 @@
 """A child process of a benchmark. It ends with its parent, and each wait for it is bounded.
 
 The child ends when its standard input ends (``--until-stdin-closes`` of the command line,
-`fairway.cli.until_stopped` elsewhere). It prints lines of JSON. Linux only.
+`fairway.cli._until_stopped` elsewhere). It prints lines of JSON. Linux only.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from benchmarks.child_process import Child, Process, at_most, child
 
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.cli.until_stopped import stop_event
+from fairway.cli._until_stopped import stop_event
 from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
 from fairway.options import ReliableChannelOptions

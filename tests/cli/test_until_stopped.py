@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from fairway.cli.until_stopped import stop_event
+from fairway.cli._until_stopped import stop_event
 from patience import PATIENCE_S
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from socket import gaierror
 from typing import Any, Final
 
-from fairway.cli.until_stopped import stop_event
+from fairway.cli._until_stopped import stop_event
 from fairway.errors import ConfigurationError, StoreLockedError
 from fairway.libp2p.errors import IdentityError
 from fairway.libp2p.keeper import KeptPeer, KeptState

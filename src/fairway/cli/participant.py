@@ -28,7 +28,7 @@ from fairway.cli._event_json import as_json, as_line, brought_as_json, event_as_
 from fairway.cli._files import make_folder, read_payload, save_message
 from fairway.cli._lines import LineReader, LineWriter, TooLong
 from fairway.cli._settings import ChannelSettings
-from fairway.cli.until_stopped import stop_event
+from fairway.cli._until_stopped import stop_event
 from fairway.errors import ConfigurationError, DecodeError, DeliveryFailedError, FairwayError
 from fairway.events import MessageEvent, MessageReceived
 from fairway.files.outcomes import FileOutcome
