@@ -178,8 +178,11 @@ class _Growth:
 
     def _refuse_large_channels(self, bandwidth: pa.Table, channel_stats: pa.Table) -> None:
         """Raise if a log that changes may be too large to be ordered as a whole: such ones are made in ranges."""
-        parts = bandwidth.filter(pc.is_in(bandwidth["part"], value_set=pa.array(_OF_A_LOG)))
-        places = pc.index_in(parts["channel_id"], value_set=channel_stats["channel_id"].combine_chunks()).to_numpy()
+        channels = channel_stats["channel_id"].combine_chunks()
+        # The log of a channel that only got repeats does not change.
+        parts = bandwidth.filter(pc.is_in(bandwidth["channel_id"], value_set=channels))
+        parts = parts.filter(pc.is_in(parts["part"], value_set=pa.array(_OF_A_LOG)))
+        places = pc.index_in(parts["channel_id"], value_set=channels).to_numpy()
         sizes = channel_stats["content"].to_numpy() * ROW_BYTES
         np.add.at(sizes, places, parts["bytes"].to_numpy())
         if (sizes > self.options.max_channel_bytes).any():
