@@ -104,7 +104,7 @@ def test_a_growth_that_is_killed_again_and_again_ends_in_the_same_tables(archive
     place = Location.of(out, "--out")
     before = (place / "run.json").read()
     held = RunTables(out).rows("waku_messages")
-    words = ["--source", source, "--out", out, "--rate-limit", str(OPTIONS.rate_limit)]
+    words = ["--json", "--source", source, "--out", out, "--rate-limit", str(OPTIONS.rate_limit)]
     words += ["--parity-rate", str(OPTIONS.parity_rate)]
     killed = 0
     for kind, number, moment in chosen_points(seed):

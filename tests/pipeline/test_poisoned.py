@@ -409,4 +409,4 @@ def test_a_channel_of_more_than_half_of_all_rows_is_one_channel_among_others(poi
 def test_bandwidth_adds_up_to_all_that_could_be_read(survived):
     _, read = survived
     told = sum(row["bytes"] for row in read("bandwidth"))
-    assert told == sum(row["payload_bytes"] for row in read("sds_messages"))
+    assert told == sum(row["payload_bytes"] for name in ("sds_messages", "repeats") for row in read(name))
