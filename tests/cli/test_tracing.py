@@ -1,4 +1,4 @@
-"""The trace of a message, from the stores of its sender and its receivers."""
+"""The story of a message, told from the stores of those who took part."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fairway.errors import ConfigurationError, StorageError
 from fairway.events import MessageReceived, MessageSent
 from fairway.files.sending import Wait
 from fairway.nodes.local.network import process_network
+from fairway.options import SegmentationConfig
 from fairway.storage.channel_store import SendOutcome
 from patience import PATIENCE_S, until
 
@@ -106,3 +107,35 @@ def test_a_missing_store_and_no_store_raise(tmp_path: Path):
         trace_message("abcd", [tmp_path / "nowhere.db"])
     with pytest.raises(ConfigurationError, match="--store"):
         trace_message("abcd", [])
+
+
+@pytest.mark.parametrize("stores", [("alice",), ("bob",), ("alice", "bob")], ids="+".join)
+def test_a_file_has_its_name_and_its_parts_from_any_store(make_settings: MakeSettings, tmp_path: Path, stores):
+    small = SegmentationConfig(segment_size_bytes=1_024, max_message_size_bytes=10_240)
+    settings = {name: make_settings(name, tmp_path / f"{name}.db", segmentation=small) for name in ("alice", "bob")}
+    (tmp_path / "chart.pdf").write_bytes(bytes(50_000))
+
+    async def happen() -> SendReport:
+        async with asyncio.timeout(PATIENCE_S):
+            receiving = asyncio.ensure_future(
+                tail(settings["bob"], Until(count=1), lambda *_: None, save=tmp_path / "in")
+            )
+            await until(lambda: process_network(settings["bob"].node.removeprefix("local:")).nodes)
+            report = await send(settings["alice"], tmp_path / "chart.pdf", SendGoal(timeout_s=PATIENCE_S))
+            await receiving
+        return report
+
+    manifest = asyncio.run(happen()).message_id
+    files = [tmp_path / f"{name}.db" for name in stores]
+    trace = trace_message(manifest, files)
+    assert trace is not None
+    assert trace.file is not None
+    assert (trace.file.name, trace.file.size_bytes, trace.file.total_parts) == ("chart.pdf", 50_000, 5)
+    first, *parts = trace.file.messages
+    assert (first.message_id, first.part) == (manifest, None)
+    assert [part.part for part in parts] == list(range(5))
+    assert {part.outcome for part in parts} == {SendOutcome.DELIVERED if "alice" in stores else None}
+    assert {tuple(part.received_by) for part in parts} == {("bob",) if "bob" in stores else ()}
+    of_part = trace_message(parts[3].message_id, files)
+    assert of_part is not None
+    assert of_part.file == trace.file

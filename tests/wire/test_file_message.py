@@ -1,5 +1,7 @@
 """The header of a file, its manifest and its parts: what is written is read, and what breaks a rule is refused."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +9,16 @@ from hypothesis import strategies as st
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.file_message import (
     FILE_PREFIX,
+    MAX_HEADER_BYTES,
     FileManifest,
     FilePart,
     WholeFile,
     decode_file_message,
     encode_file_message,
+    file_header,
     largest_part_bytes,
     name_problem,
+    read_file_header,
 )
 from fairway.wire.proto import file_pb2 as pb
 
@@ -159,3 +164,21 @@ def test_an_incomplete_part_is_refused(part, told):
 def test_a_message_without_a_known_kind_is_refused():
     with pytest.raises(DecodeError, match="none of whole, manifest and part"):
         decode_file_message(FILE_PREFIX)
+
+
+@given(messages)
+def test_a_header_has_all_but_content_and_hashes(message):
+    header = file_header(encode_file_message(message))
+    assert len(header) <= MAX_HEADER_BYTES
+    assert file_header(header) == header
+    left_out = {"part_hashes": ()} if isinstance(message, FileManifest) else {"content": b""}
+    assert read_file_header(header) == replace(message, **left_out)
+    if isinstance(message, FilePart):
+        assert message.manifest_id in header
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_other_payloads_have_no_header_and_none_raises(payload, has_prefix):
+    header = file_header(FILE_PREFIX * has_prefix + payload)
+    assert has_prefix or header == b""
+    assert read_file_header(header) is None or header

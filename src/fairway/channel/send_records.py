@@ -9,6 +9,7 @@ from fairway.events import DeliveryError, MessageDelivered, MessageEvent, OrderK
 from fairway.protocol.effects import Placed
 from fairway.protocol.stack import Accepted
 from fairway.storage.channel_store import ChannelStore, MessagePlace, OwnMessage, SendOutcome, StoredRequest, Write
+from fairway.wire.file_message import file_header
 
 
 class SendRecords:
@@ -53,6 +54,7 @@ class SendRecords:
                 message_id=message_id,
                 size_bytes=len(payload),
                 accepted_at_ms=now_ms,
+                file_header=file_header(payload),
                 number=number,
                 order_key=key,
             )

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import Console
@@ -37,12 +37,14 @@ from fairway.events import (
     MessageSent,
     MessageSetAside,
 )
-from fairway.storage.channel_store import SendOutcome, StoredRequest
-from fairway.storage.store_reader import StoreReader
+from fairway.storage.channel_store import SendOutcome, StoredRequest, TracePoint
+from fairway.storage.store_reader import Owner, StoreReader
 from fairway.units import counted
 from fairway.visible import visible
+from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, read_file_header
 
 _SHOWN_STEPS: Final = 40
+_SHOWN_PARTS: Final = 40
 _WIDTH_OF_A_FILE: Final = 160
 """Width of the tables in columns without a terminal."""
 
@@ -58,6 +60,8 @@ def command(
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
     """Show the path of a message: its transmissions, acknowledgements, outcome and receivers.
+
+    For a message of a file, the command also shows the file and the state of its parts.
 
     The steps of all stores are in one list, ordered by time. Exit code 1 if no store knows the message. The command
     only reads the stores, and they may be in use.
@@ -85,6 +89,7 @@ def _told(trace: MessageTrace) -> dict[str, Any]:
         "channel_id": trace.channel_id,
         "sends": [{"who": who, **as_json(request)} for who, request in trace.sends],
         "steps": [_step(step) for step in trace.steps],
+        "file": as_json(trace.file),
     }
 
 
@@ -98,6 +103,8 @@ def _step(step: TracedEvent) -> dict[str, Any]:
 
 def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     console.print(f"[bold]message {trace.message_id}[/bold] in {_plain(trace.channel_id)}", soft_wrap=True)
+    if trace.file is not None:
+        _print_file(console, trace.message_id, trace.file)
     for who, request in trace.sends:
         size = counted(request.size_bytes, "byte")
         line = f"sent by {_plain(who)}, {size}, request {_plain(request.request_id)}: {_plain(_outcome(request))}"
@@ -119,6 +126,33 @@ def _print(console: Console, trace: MessageTrace, limit: int | None) -> None:
     receivers = ", ".join(dict.fromkeys(_plain(step.who) for step in trace.receipts))
     if receivers:
         console.print(f"received by {receivers}", style="green")
+
+
+def _print_file(console: Console, message_id: str, file: TracedFile) -> None:
+    name = f"{_plain(file.name)} ({_plain(file.media_type)})" if file.name else "a file whose manifest no store has"
+    size = (
+        ""
+        if file.size_bytes is None
+        else f", {counted(file.size_bytes, 'byte')} in {counted(file.total_parts, 'part')}"
+    )
+    part = next((each.part for each in file.messages if each.message_id == message_id), None)
+    this = f"part {part + 1}" if part is not None else "its manifest" if file.total_parts else "all of it"
+    console.print(f"file [bold]{name}[/bold]{size}; this message is {this}", soft_wrap=True)
+    if len(file.messages) == 1 and not file.total_parts:
+        return
+    table = Table(title="Its messages", title_justify="left")
+    for heading in ("part", "message", "sent", "received by"):
+        table.add_column(heading, justify="right" if heading == "part" else "left")
+    for message in file.messages[:_SHOWN_PARTS]:
+        table.add_row(
+            "manifest" if message.part is None else str(message.part + 1),
+            message.message_id[:16],
+            "" if message.outcome is None else message.outcome.value,
+            _plain(", ".join(message.received_by)),
+        )
+    if len(file.messages) > _SHOWN_PARTS:
+        table.add_row("...", f"{len(file.messages) - _SHOWN_PARTS:,} more, see --json", "", "")
+    console.print(table)
 
 
 def _outcome(request: StoredRequest) -> str:
@@ -161,6 +195,34 @@ class TracedEvent:
     """Size of a received payload, which is not recorded itself."""
 
 
+@dataclass(slots=True, kw_only=True)
+class TracedFileMessage:
+    """A message of a file: the whole file, its manifest, or a part."""
+
+    message_id: str
+    part: int | None
+    """From 0; None for the whole file and for the manifest."""
+    outcome: SendOutcome | None = None
+    """Outcome of its latest send; None if no store has one."""
+    received_by: list[str] = field(default_factory=list)
+    """Sender ids of the participants that received it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFile:
+    """The file to which the message belongs."""
+
+    name: str
+    """Empty if no store has the manifest."""
+    media_type: str
+    size_bytes: int | None
+    """None for a file in one message."""
+    total_parts: int
+    """0 for a file in one message, and if no store has the manifest."""
+    messages: tuple[TracedFileMessage, ...]
+    """The manifest and the known parts in order; for a file in one message, that message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTrace:
     """The path of one message."""
@@ -171,11 +233,18 @@ class MessageTrace:
     """Sender and state of each send that a store still has, in the order of acceptance."""
     steps: tuple[TracedEvent, ...]
     """All events in order of time."""
+    file: TracedFile | None = None
+    """None if the message belongs to no file."""
 
     @property
     def receipts(self) -> tuple[TracedEvent, ...]:
         """The deliveries of the message."""
         return tuple(step for step in self.steps if isinstance(step.event, MessageReceived))
+
+
+class _Witness(NamedTuple):
+    owner: Owner
+    reader: StoreReader
 
 
 def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
@@ -186,15 +255,17 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     """
     if not stores:
         raise ConfigurationError("no store is given; name at least one: --store alice.db")
-    readers = [StoreReader(path) for path in stores]
-    owners = [reader.owner() for reader in readers]
-    found = _resolve(identifier, readers)
+    witnesses = []
+    for path in stores:
+        reader = StoreReader(path)
+        witnesses.append(_Witness(reader.owner(), reader))
+    found = _resolve(identifier, witnesses)
     if found is None:
         return None
     message_id, request_id = found
     steps: list[TracedEvent] = []
     sends: list[tuple[str, StoredRequest]] = []
-    for owner, reader in zip(owners, readers, strict=True):
+    for owner, reader in witnesses:
         who = owner.sender_id
         sends += [(who, request) for request in reader.requests(message_id)]
         steps += [
@@ -204,13 +275,15 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     if request_id is not None:
         steps = [step for step in steps if getattr(step.event, "request_id", request_id) == request_id]
         sends = [(who, request) for who, request in sends if request.request_id == request_id]
+    file = _file_of(message_id, witnesses)
     # A stable sort: events of one store within a millisecond keep their order.
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
         message_id=message_id,
-        channel_id=owners[0].channel_id,
+        channel_id=witnesses[0].owner.channel_id,
         sends=tuple(sorted(sends, key=lambda send: send[1].accepted_at_ms)),
         steps=tuple(steps),
+        file=file,
     )
 
 
@@ -260,10 +333,10 @@ def _remarks(message: MessageReceived) -> list[str]:
     return remarks
 
 
-def _resolve(identifier: str, readers: Iterable[StoreReader]) -> tuple[str, str | None] | None:
+def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str | None] | None:
     """Return the message id, and the request id if the identifier is one."""
     prefixed: set[str] = set()
-    for reader in readers:
+    for _, reader in witnesses:
         request = reader.request(identifier)
         if request is not None:
             return request.message_id, identifier
@@ -280,3 +353,61 @@ def _resolve(identifier: str, readers: Iterable[StoreReader]) -> tuple[str, str 
             f"{identifier} is the beginning of {len(prefixed)} message ids; give a longer one of: {some}"
         )
     return (prefixed.pop(), None) if prefixed else None
+
+
+def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
+    """Return what the stores know of the file of a message; None if it belongs to no file."""
+    messages: dict[str, TracedFileMessage] = {}
+    header = _note_file_message(message_id, witnesses, messages)
+    manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
+    first = header if manifest_id == message_id else _note_file_message(manifest_id, witnesses, messages)
+    if header is None:
+        return None
+    if not isinstance(first, WholeFile):
+        for owner, reader in witnesses:
+            requests, points = reader.parts(bytes.fromhex(manifest_id))
+            _note_in(owner, requests, points, messages)
+    named = first if isinstance(first, WholeFile | FileManifest) else None
+    return TracedFile(
+        name="" if named is None else named.name,
+        media_type="" if named is None else named.media_type,
+        size_bytes=named.size_bytes if isinstance(named, FileManifest) else None,
+        total_parts=named.parts if isinstance(named, FileManifest) else 0,
+        messages=tuple(sorted(messages.values(), key=lambda each: -1 if each.part is None else each.part)),
+    )
+
+
+def _note_file_message(
+    message_id: str, witnesses: Iterable[_Witness], messages: dict[str, TracedFileMessage]
+) -> FileMessage | None:
+    """Note a message of a file, and return its header; None for another or an unknown message."""
+    headers: list[bytes] = []
+    for owner, reader in witnesses:
+        requests, points = reader.requests(message_id), reader.trace(message_id)
+        _note_in(owner, requests, points, messages)
+        headers += [request.file_header for request in requests] + [point.file_header for point in points]
+    return next((found for found in map(read_file_header, headers) if found is not None), None)
+
+
+def _note_in(
+    owner: Owner,
+    requests: Iterable[StoredRequest],
+    points: Iterable[TracePoint],
+    messages: dict[str, TracedFileMessage],
+) -> None:
+    """Note what one store knows of messages of a file."""
+
+    def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
+        message = read_file_header(header)
+        if message is None:
+            return None
+        part = message.index if isinstance(message, FilePart) else None
+        return messages.setdefault(message_id, TracedFileMessage(message_id=message_id, part=part))
+
+    for request in sorted(requests, key=lambda request: request.accepted_at_ms):
+        if (sent := noted(request.message_id, request.file_header)) is not None:
+            sent.outcome = request.outcome
+    for point in points:
+        received = noted(getattr(point.event, "message_id", ""), point.file_header)
+        if received is not None and owner.sender_id not in received.received_by:
+            received.received_by.append(owner.sender_id)

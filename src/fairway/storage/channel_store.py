@@ -20,6 +20,7 @@ from fairway.errors import ConfigurationError, StorageError
 from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.protocol.effects import Change
 from fairway.type_checks import check_type
+from fairway.wire.file_message import file_header
 
 KEPT_MESSAGES: Final = 10_000
 """Default number of messages that a store keeps for the application to read again."""
@@ -84,6 +85,8 @@ class StoredRequest:
     """How it failed, if it did; ``delivered_to`` has no one then."""
     is_settled: bool = False
     """Whether the application has noted the outcome (`ReliableChannel.settle`)."""
+    file_header: bytes = b""
+    """Of a file, or a manifest or a part of one (`file_header`)."""
     number: int | None = None
     """The number of the message, which a send that is repeated shares with the first one."""
     order_key: OrderKey | None = None
@@ -126,9 +129,16 @@ class TracePoint:
 
     at_ms: int
     event: Event
-    """A store returns a `MessageReceived` without its payload, of which ``size_bytes`` has the size. The inbox has the
-    payload until the application has finished the message."""
+    """A store returns a `MessageReceived` without its payload, of which ``size_bytes`` has the size.
+
+    If the message is a file, or a manifest or a part of one, the payload is its header, else empty. The inbox has the
+    whole payload until the application has finished the message."""
     size_bytes: int | None = None
+
+    @property
+    def file_header(self) -> bytes:
+        """That of a received file, or a manifest or a part of one; empty for all else."""
+        return self.event.payload if isinstance(self.event, MessageReceived) else b""
 
     def names(self, identifier: str) -> bool:
         """Return whether the event names a request id, message id or SDS message id."""
@@ -137,12 +147,14 @@ class TracePoint:
 
 
 def without_payload(point: TracePoint) -> TracePoint:
-    """Return a trace point as a store keeps it: a received message has its size in place of its payload."""
+    """Return a trace point as a store keeps it: a received message has its size, and of its payload a file's header."""
     event = point.event
     if not isinstance(event, MessageReceived) or not event.payload:
         return point
     size_bytes = len(event.payload) if point.size_bytes is None else point.size_bytes
-    return TracePoint(at_ms=point.at_ms, event=replace(event, payload=b""), size_bytes=size_bytes)
+    return TracePoint(
+        at_ms=point.at_ms, event=replace(event, payload=file_header(event.payload)), size_bytes=size_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

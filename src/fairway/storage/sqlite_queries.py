@@ -8,6 +8,7 @@ from typing import Final
 from fairway.events import MessageReceived, OrderKey
 from fairway.storage.channel_store import HistoryPage, OwnMessage, StoredRequest, TracePoint
 from fairway.storage.records import read, read_message, read_point, read_request
+from fairway.wire.file_message import FilePart, read_file_header
 
 _AFTER_ALL: Final = OrderKey((1 << 63) - 1, "")
 """A key beyond those of all messages."""
@@ -58,6 +59,23 @@ def find_points(connection: sqlite3.Connection, identifier: str, before: int | N
     """Return the trace points about an identifier, oldest first, of those numbered below ``before``."""
     points = _points_with(connection, identifier.encode(), before)
     return [point for point in points if point.names(identifier)]
+
+
+def find_parts(connection: sqlite3.Connection, manifest_id: bytes) -> tuple[list[StoredRequest], list[TracePoint]]:
+    """Return the requests and the received messages that are parts of a file, by the id of its manifest."""
+    return (
+        [
+            request
+            for request in _requests_with(connection, manifest_id)
+            if _is_part_of(request.file_header, manifest_id)
+        ],
+        [point for point in _points_with(connection, manifest_id) if _is_part_of(point.file_header, manifest_id)],
+    )
+
+
+def _is_part_of(header: bytes, manifest_id: bytes) -> bool:
+    message = read_file_header(header)
+    return isinstance(message, FilePart) and message.manifest_id == manifest_id
 
 
 def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:

@@ -18,7 +18,7 @@ from fairway.storage.channel_store import StoredRequest, TracePoint
 from fairway.storage.schema import version_of
 from fairway.storage.sqlite_connection import connect, refuse_other_files
 from fairway.storage.sqlite_errors import typed_errors
-from fairway.storage.sqlite_queries import find_message_ids, find_points, find_request, find_requests
+from fairway.storage.sqlite_queries import find_message_ids, find_parts, find_points, find_request, find_requests
 
 _Answer = TypeVar("_Answer")
 
@@ -69,6 +69,10 @@ class StoreReader:
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message by message id, request id or SDS message id, oldest first."""
         return self._ask(lambda connection: find_points(connection, identifier))
+
+    def parts(self, manifest_id: bytes) -> tuple[list[StoredRequest], list[TracePoint]]:
+        """Return the requests and the received messages that are parts of a file, by the id of its manifest."""
+        return self._ask(lambda connection: find_parts(connection, manifest_id))
 
     def _ask(self, question: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         path = self._path.resolve()

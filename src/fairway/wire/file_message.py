@@ -36,6 +36,9 @@ DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
 MAX_FILE_MESSAGE_BYTES: Final = 268_435_456
 """Longer payloads are not parsed."""
 
+MAX_HEADER_BYTES: Final = 1_024
+"""Longer headers are dropped; a valid name and media type fit."""
+
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,63}")
 """RFC 6838, section 4.2, without parameters."""
 
@@ -163,6 +166,36 @@ def decode_file_message(payload: bytes) -> FileMessage | None:
     if problem is not None:
         raise DecodeError(f"FileMessage: {problem}")
     return message
+
+
+def file_header(payload: bytes) -> bytes:
+    """Return a file, manifest or part without content and part hashes; b"" for other payloads.
+
+    The header of a header is the header itself. `read_file_header` reads it.
+    """
+    encoded = _parsed(payload)
+    kind = None if encoded is None else encoded.WhichOneof("kind")
+    if encoded is None or kind is None:
+        return b""
+    getattr(encoded, kind).ClearField("part_hashes" if kind == "manifest" else "content")
+    header = FILE_PREFIX + encoded.SerializeToString(deterministic=True)
+    return header if len(header) <= MAX_HEADER_BYTES else b""
+
+
+def read_file_header(header: bytes) -> FileMessage | None:
+    """Return the message of a `file_header`, with empty content and part hashes; None for b""."""
+    encoded = _parsed(header)
+    kind = None if encoded is None else encoded.WhichOneof("kind")
+    return None if encoded is None or kind is None else _message(encoded, kind)
+
+
+def _parsed(payload: bytes) -> pb.FileMessage | None:
+    if not is_file_message(payload):
+        return None
+    try:
+        return parse(pb.FileMessage, payload[len(FILE_PREFIX) :], max_bytes=MAX_FILE_MESSAGE_BYTES)
+    except DecodeError:
+        return None
 
 
 def _message(encoded: pb.FileMessage, kind: str) -> FileMessage:
