@@ -22,7 +22,7 @@ async def show(channel: fairway.ReliableChannel) -> None:
     """Print the last lines."""
     for line in await channel.history(20):
         sent = "" if line.outcome is None else f"  [{line.outcome.value}]"
-        print(f"  {line.sender_id}: {bytes(line).decode()}{sent}")
+        print(f"{line.position:>3}  {line.sender_id}: {bytes(line).decode()}{sent}")
 
 
 async def visit(node: fairway.WakuNode, store: Path, words: str) -> None:

@@ -34,6 +34,7 @@ async def test_all_participants_have_the_same_history_with_their_own_messages_in
     of_alice, of_bob = await alice.history(), await bob.history()
     assert said(of_alice) == said(of_bob) == [("alice", b"one"), ("bob", b"two"), ("alice", b"three")]
     assert [each.order_key for each in of_alice] == [each.order_key for each in of_bob]
+    assert [each.position for each in of_alice] == [0, 1, 2]
     assert [each.is_own for each in of_alice] == [True, False, True]
     assert [each.message_id for each in of_alice] == [alice.get_message_id(each.payload) for each in of_alice]
 
@@ -66,6 +67,7 @@ async def test_pages_go_back_from_the_newest_message(group):
     middle = await bob.history(10, before=newest[0])
     oldest = await bob.history(10, before=middle[0].order_key)
     assert [int(bytes(each)) for each in oldest + middle + newest] == list(range(25))
+    assert [each.position for each in oldest + middle + newest] == list(range(25))
     assert await bob.history(10, before=oldest[0]) == []
     # A received message says where it stands.
     assert (await bob.history(1, before=received[7]))[0].order_key == received[6].order_key

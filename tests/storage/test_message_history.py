@@ -43,7 +43,7 @@ def send(kept, number, lamport, sds_id="s"):
 
 
 def payloads(kept, before=None, limit=100):
-    return [message.payload for _, message in kept.store.history(before, limit)]
+    return [message.payload for _, message in kept.store.history(before, limit).messages]
 
 
 def test_messages_come_back_in_the_order_of_the_channel_and_after_a_restart(kept, receive):
@@ -52,12 +52,13 @@ def test_messages_come_back_in_the_order_of_the_channel_and_after_a_restart(kept
     assert payloads(kept) == [b"a", b"own 3", b"c"]
     kept.reopen()
     page = kept.store.history(None, 100)
-    assert [(each.lamport_timestamp, message.payload) for each, message in page] == [
+    assert [(each.lamport_timestamp, message.payload) for each, message in page.messages] == [
         (10, b"a"),
         (20, b"own 3"),
         (30, b"c"),
     ]
-    assert page[1][1] == own(3)
+    assert page.first_position == 0
+    assert page.messages[1][1] == own(3)
 
 
 def test_messages_of_one_lamport_timestamp_are_ordered_by_sds_id(kept, make):
@@ -70,13 +71,13 @@ def test_a_message_that_is_accepted_and_leaves_in_one_transaction_is_there_once(
     kept.submit(sent=((1, own(1)),), placed=(MessagePlace(1, 5, key(10, "waiting")),))
     kept.submit(placed=(MessagePlace(1, 5, key(30, "left"), key(10, "waiting")),))
     kept.wait(2)
-    assert [each for each, _ in kept.store.history(None, 5)] == [key(30, "left")]
+    assert [each for each, _ in kept.store.history(None, 5).messages] == [key(30, "left")]
 
 
 def test_a_message_that_is_sent_again_is_there_once(kept):
     send(kept, 1, 10)
     kept.keep(sent=((1, own(1)),), placed=(MessagePlace(1, 5, key(50), key(10)),))
-    assert [each for each, _ in kept.store.history(None, 5)] == [key(50)]
+    assert [each for each, _ in kept.store.history(None, 5).messages] == [key(50)]
 
 
 @pytest.mark.parametrize("bounds", [{"kept_messages": 150}, {"kept_message_bytes": 150 * 10_000}])
@@ -86,13 +87,14 @@ def test_the_first_finished_messages_are_removed_beyond_the_bounds(new_store, ke
     for number in range(1, 1_001):
         receive(kept, (number, number, b"%010d" % number * 1_000))
     page = kept.store.history(None, 10_000)
-    numbers = [int(message.payload[:10]) for _, message in page if message.payload != b"unfinished"]
+    numbers = [int(message.payload[:10]) for _, message in page.messages if message.payload != b"unfinished"]
     assert 150 <= len(numbers) + 1 <= 150 + 106
     assert numbers == list(range(1_001 - len(numbers), 1_001))
-    assert page[0][1].payload == b"unfinished"
+    assert page.messages[0][1].payload == b"unfinished"
+    assert page.first_position == 1_001 - len(page.messages)
     kept.reopen()
     assert len(kept.stored.inbox) == 1
-    assert kept.store.history(None, 10_000) == page
+    assert kept.store.history(None, 10_000).first_position == page.first_position
 
 
 def test_the_place_of_a_message_that_is_gone_does_not_come_back(new_store, keeper, receive):
@@ -101,6 +103,7 @@ def test_the_place_of_a_message_that_is_gone_does_not_come_back(new_store, keepe
     receive(kept, *((number, number, b"x") for number in range(2, 300)))
     kept.keep(placed=(MessagePlace(1, 5, key(900), key(1)),))
     assert b"own 1" not in payloads(kept, limit=1_000)
+    assert kept.store.history(None, 1_000).first_position + len(payloads(kept, limit=1_000)) == 299
 
 
 def test_bounds_below_0_are_refused():

@@ -17,6 +17,9 @@ class HistoryMessage:
 
     order_key: OrderKey
     """Its place: sort by it to merge messages that come (`MessageReceived.order_key`) with those of a page."""
+    position: int
+    """Number of messages before it in this store, including removed ones. A late message raises the positions of the
+    messages after it."""
     message_id: str
     sender_id: str
     payload: bytes
@@ -55,11 +58,12 @@ def place_of(message: HistoryMessage | MessageReceived | OrderKey | None) -> Ord
 
 def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Iterator[HistoryMessage]:
     """Yield the messages of a page of a store, which belongs to a sender."""
-    for key, message in page:
+    for position, (key, message) in enumerate(page.messages, page.first_position):
         if isinstance(message, OwnMessage):
             request = store.request(message.request_id)
             yield HistoryMessage(
                 order_key=key,
+                position=position,
                 message_id=message.message_id,
                 sender_id=sender_id,
                 payload=message.payload,
@@ -70,6 +74,7 @@ def messages_of(page: HistoryPage, sender_id: str, store: ChannelStore) -> Itera
         else:
             yield HistoryMessage(
                 order_key=key,
+                position=position,
                 message_id=message.message_id,
                 sender_id=message.sender_id,
                 payload=message.payload,

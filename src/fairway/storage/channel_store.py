@@ -119,8 +119,12 @@ def placement_of(number: int, message: MessageReceived) -> MessagePlace:
     return MessagePlace(number, len(message.payload), message.order_key or OrderKey(0, ""))
 
 
-HistoryPage = tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
-"""Some messages of a channel with their places, in their order."""
+class HistoryPage(NamedTuple):
+    """Some messages of a channel, in their order."""
+
+    first_position: int
+    """Number of messages before them, including those that were removed."""
+    messages: tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

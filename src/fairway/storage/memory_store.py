@@ -61,6 +61,8 @@ class MemoryStore(ChannelStore):
         """Messages, and their bytes, that came since old ones were removed."""
         self._places: list[tuple[int, str, int]] = []
         """Lamport timestamp, SDS id and number of each message, in the order of the channel."""
+        self._removed = 0
+        """Places that were removed with their messages."""
         self._lock = Lock()
         """Held while messages are changed or read."""
         self._handling: dict[int, Handling] = {}
@@ -138,9 +140,10 @@ class MemoryStore(ChannelStore):
             places = self._places
             end = len(places) if before is None else bisect_left(places, before)
             first = max(0, end - limit)
-            return tuple(
+            found = tuple(
                 (OrderKey(lamport, sds_id), self._messages[number]) for lamport, sds_id, number in places[first:end]
             )
+            return HistoryPage(self._removed + first, found)
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
@@ -187,6 +190,7 @@ class MemoryStore(ChannelStore):
             else:
                 self._message_bytes -= len(self._messages.pop(number).payload)
                 count -= 1
+        self._removed += looked_at - len(kept)
         self._places[:looked_at] = kept
 
     def _keep_request(self, request: StoredRequest) -> None:

@@ -5,7 +5,7 @@ A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and w
 
 ::
 
-    channel           one row: whose store it is, and how often it was opened
+    channel           one row: whose store it is, how often it was opened, how many messages were removed
     state             rows of the SDS history, by place
     state_in_order    the other rows of the protocol's state
     messages          contents of received and own messages, by number
@@ -38,7 +38,7 @@ _RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
 _TABLES: Final = (
     (
         "channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL, "
-        "openings INTEGER NOT NULL DEFAULT 0)"
+        "openings INTEGER NOT NULL DEFAULT 0, removed INTEGER NOT NULL DEFAULT 0)"
     ),
     f"state (place TEXT PRIMARY KEY, {_RECORD}) WITHOUT ROWID",
     f"state_in_order (number INTEGER PRIMARY KEY, place TEXT NOT NULL, {_RECORD})",

@@ -25,21 +25,31 @@ def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived
 _REQUESTS: Final = "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)"
 _POINTS: Final = "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)"
 _PAGE: Final = """
-SELECT lamport, sds_id, number, is_own, body, check_value FROM places JOIN messages USING (number)
-WHERE (lamport, sds_id) < (?, ?) ORDER BY lamport DESC, sds_id DESC, number DESC LIMIT ?
+WITH page AS (
+    SELECT lamport, sds_id, number FROM places WHERE (lamport, sds_id) < (?, ?)
+    ORDER BY lamport DESC, sds_id DESC, number DESC LIMIT ?
+)
+SELECT
+    (SELECT removed FROM channel) + (
+        SELECT count(*) FROM places
+        WHERE (lamport, sds_id, number) < (SELECT * FROM page ORDER BY lamport, sds_id, number LIMIT 1)
+    ),
+    lamport, sds_id, number, is_own, body, check_value
+FROM page JOIN messages USING (number) ORDER BY lamport, sds_id, number
 """
 
 
 def find_page(connection: sqlite3.Connection, before: OrderKey | None, limit: int) -> HistoryPage:
     """Return the last messages before a key, or at the end, in the channel's order."""
     rows = connection.execute(_PAGE, (*(before or _AFTER_ALL), limit)).fetchall()
-    return tuple(
+    messages = tuple(
         (
             OrderKey(lamport, sds_id),
             read(OwnMessage, f"messages/{number}", body, check) if is_own else read_message(number, body, check),
         )
-        for lamport, sds_id, number, is_own, body, check in reversed(rows)
+        for _, lamport, sds_id, number, is_own, body, check in rows
     )
+    return HistoryPage(rows[0][0] if rows else 0, messages)
 
 
 def find_request(connection: sqlite3.Connection, request_id: str) -> StoredRequest | None:

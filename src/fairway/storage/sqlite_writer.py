@@ -267,4 +267,5 @@ class SqliteWriter:
                 count, size_bytes = count - 1, size_bytes - size
         if last:
             execute(_REMOVE_FIRST_MESSAGES, last)
-            execute(_REMOVE_FIRST_PLACES, last)
+            removed = execute(_REMOVE_FIRST_PLACES, last).rowcount
+            execute("UPDATE channel SET removed = removed + ?", (removed,))
