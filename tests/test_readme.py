@@ -107,7 +107,7 @@ def test_the_readme_counts_the_packages_and_lists_the_folders_of_the_sources():
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert len(project["dependencies"]) == 8
-    assert "eight packages" in page
+    assert "eight direct dependencies" in page
     folders = {path.name for path in (ROOT / "src" / "fairway").iterdir() if (path / "__init__.py").exists()}
     assert set(re.findall(r"^ {6}(\w+)/", page, re.MULTILINE)) == folders
 
