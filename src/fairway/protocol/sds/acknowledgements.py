@@ -5,18 +5,19 @@ docs/decisions/specifications.md, "What acknowledges", gives the reasons.
 A message of another participant acknowledges an own message in one of four ways:
 
 * It cites the own message in its causal history.
-* It cites a causal descendant of the own message, and says that it vouches for all that comes before
+* It cites a causal descendant of the own message, and vouches for all ancestors of its citations
   (`fairway.protocol.sds.vouching`). This counts for own messages that are not old.
-* It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone would do: a
-  participant delivers a message only after its ancestors, but may have given one of them up; and a filter may err. It
-  must not err often: who vouches for nothing may well lack the message, and then the filter is all that there is.
-* Only its bloom filter holds the own message, the filter is not so full that it may hold it by chance, and it left no
-  earlier than the own message was made: what is sent again after an hour tells of nothing new. This is a possible
-  acknowledgement, counted once for each participant. If there are as many as the threshold says, all of them
-  count as acknowledgements.
+* It cites a causal descendant of the own message, and its bloom filter holds the own message. Neither alone is enough:
+  a participant delivers a message only after its ancestors, but may have given one of them up; and a filter has false
+  hits. False hits must be rare: a sender that does not vouch may not have the message, and the filter is the only
+  evidence.
+* Its bloom filter alone holds the own message. The filter must be so empty that a false hit is very unlikely. The
+  message must not be older than the own message: a retransmission after an hour proves nothing. This is a possible
+  acknowledgement, counted once for each participant. If their number reaches the threshold, all of them count as
+  acknowledgements.
 
-A message stays in the outgoing buffer until the layer above removes it (`OutgoingBuffer.remove`), which decides how
-many acknowledgements are enough.
+A message stays in the outgoing buffer until the layer above removes it (`OutgoingBuffer.remove`). That layer decides
+how many acknowledgements are enough.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ OUTGOING: Final = "outgoing"
 ACKNOWLEDGEMENTS: Final = "acknowledgements"
 
 _ANCESTRY_WINDOW: Final = 65_536
-"""Newest messages whose unacknowledged ancestors are remembered; peers cite the newest few that they have."""
+"""Newest messages whose unacknowledged ancestors are kept; peers cite the newest few that they have."""
 _MAX_RANGES: Final = 64
-"""Ranges of own ancestors that are remembered of one message; the oldest ranges are forgotten beyond it."""
+"""Ranges of own ancestors that are kept for one message, the newest."""
 _MAX_WITNESSES: Final = 10_000
-"""Participants that are remembered for each message."""
+"""Acknowledging participants that are kept for one message."""
 SUPPORTING: Final = 0.002
-"""A filter beside the citation of a descendant is believed only if the chance of a false hit is at most this.
+"""Maximum chance of a false hit in a filter beside the citation of a descendant.
 
-It is twice the rate of a filter that is full by the default of all implementations, since bits are set by chance. In
-filters that are made for a higher rate, or hold more than they are made for, each hit is noise."""
+It is twice the default rate of all implementations, because the number of set bits varies. A filter with a higher
+chance is ignored."""
 CREDIBLE: Final = 1e-6
-"""A filter alone is believed only if the chance of a false hit is at most this: until some two fifths of it are set.
+"""Maximum chance of a false hit in a filter without such a citation: about two fifths of its capacity are used.
 
 Two filters that hold the same message are not two proofs: both contain nearly the same ids, and so have the same false
-hits. js-waku never rolls its filter over, and in the end that filter seems to hold every message."""
+hits. js-waku never rolls its filter over, so that the filter finally seems to hold every message."""
 
 _CLOCKS_APART_MS: Final = 60_000
-"""By so much clocks may differ; nodes of Waku refuse what is stamped 20 s from their own time."""
+"""Tolerated difference between clocks; Waku nodes reject timestamps more than 20 s from their own time."""
 
 
 class Evidence(Enum):
@@ -70,24 +71,24 @@ class OutgoingMessage:
 
     message: SdsMessage
     sequence: int
-    """Its number among the own messages of this channel."""
+    """Number among the own messages of this channel."""
     base_hashes: tuple[int, int] | None = field(default=None, compare=False)
-    """The hashes from which its bits in filters of all sizes follow; computed when the first filter comes."""
+    """Hashes that give the bits of its id in filters of any size; computed when the first filter arrives."""
     positions: list[int] = field(default_factory=list, compare=False)
-    """Bits of its id in filters of this channel's size; empty until the first such filter comes."""
+    """Bits of its id in filters of this channel's size; empty until the first such filter arrives."""
     acknowledged_by: dict[str, Evidence] = field(default_factory=dict)
     made_ms: int = 0
-    """When it was made, in Unix milliseconds."""
+    """Time of creation, in Unix milliseconds."""
 
 
 class Acknowledged(NamedTuple):
-    """What was known of an own message when it was forgotten (`MessageChannel.watch_again`)."""
+    """The state of an own message that was forgotten (`MessageChannel.watch_again`)."""
 
     sequence: int
-    """Its number among own messages."""
+    """Number among the own messages of this channel."""
     by: Collection[str]
     made_ms: int
-    """When it was made."""
+    """Time of creation, in Unix milliseconds."""
 
 
 Ranges = tuple[tuple[int, int], ...]
@@ -97,15 +98,15 @@ Ranges = tuple[tuple[int, int], ...]
 class Ancestry:
     """Which own messages each recent message descends from, as ranges of their sequence numbers.
 
-    The messages of one sender cite one another, so a message that cites one of them descends from all before it. So one
-    range is nearly always enough, however many messages are unacknowledged.
+    The messages of one sender cite one another, so a message that cites one of them descends from all earlier ones. One
+    range is therefore nearly always enough, even for many unacknowledged messages.
     """
 
     def __init__(self) -> None:
         self._ancestors: BoundedDict[str, Ranges] = BoundedDict(_ANCESTRY_WINDOW)
 
     def record(self, message_id: str, parents: Iterable[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
-        """Note a message that entered the history, and what it cites."""
+        """Note a message that entered the history, with its citations."""
         known = self._ancestors
         if not own:
             known.clear()
@@ -120,13 +121,13 @@ class Ancestry:
             known[message_id] = _merged(found)
 
     def of(self, message_ids: Iterable[str]) -> Ranges:
-        """Return the own messages that any of these messages is or descends from."""
+        """Return the sequence numbers of the own messages among these messages and their ancestors."""
         found = dict.fromkeys(ranges for message_id in message_ids if (ranges := self._ancestors.get(message_id)))
         return _merged(found) if found else ()
 
 
 def _merged(sets: Collection[Ranges]) -> Ranges:
-    """Return the newest ranges of the union."""
+    """Return the union, limited to the newest `_MAX_RANGES` ranges."""
     if len(sets) == 1:
         return next(iter(sets))
     merged: list[tuple[int, int]] = []
@@ -140,7 +141,7 @@ def _merged(sets: Collection[Ranges]) -> Ranges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """What one received message says about an own one."""
+    """The evidence that one received message gives about an own one."""
 
     message_id: str
     participant: str
@@ -152,7 +153,7 @@ class Review:
 
 
 class OutgoingBuffer:
-    """Own messages whose acknowledgements are waited for, oldest first."""
+    """Own messages that wait for acknowledgements, oldest first."""
 
     def __init__(self, codec: SdsCodec, parameters: BloomParameters, threshold: int, journal: Journal) -> None:
         self.messages: dict[str, OutgoingMessage] = {}
@@ -174,12 +175,12 @@ class OutgoingBuffer:
         return iter(self.messages.values())
 
     def add(self, message: SdsMessage, sequence: int, now_ms: int) -> None:
-        """Begin to wait for acknowledgements of a message that is made now."""
+        """Start to wait for acknowledgements of a new message."""
         self.messages[message.message_id] = OutgoingMessage(message=message, sequence=sequence, made_ms=now_ms)
         self._journal.touch(OUTGOING, message.message_id)
 
     def remove(self, message_id: str) -> OutgoingMessage | None:
-        """Stop waiting for a message, and return it if it was waited for."""
+        """Stop waiting for acknowledgements of a message; return it, or None if it was not in the buffer."""
         outgoing = self.messages.pop(message_id, None)
         if outgoing is not None:
             self.possible.pop(message_id, None)
@@ -190,9 +191,9 @@ class OutgoingBuffer:
     def review(
         self, message: SdsMessage, cited: tuple[HistoryEntry, ...], now_ms: int, sent_ms: int | None = None
     ) -> list[Review]:
-        """Return what a received message, which left at ``sent_ms``, says about own ones (SDS, "Review ACK Status").
+        """Return the evidence in a message that was sent at ``sent_ms`` about own ones (SDS, "Review ACK Status").
 
-        A bloom field that is no filter is ignored; the citations of its message are not.
+        An invalid bloom field is ignored; the citations of its message still count.
         """
         reviews = self._review_citations(cited, message.sender_id)
         if not self.messages:
@@ -213,7 +214,7 @@ class OutgoingBuffer:
         return reviews
 
     def _review_ancestors(self, cited: tuple[HistoryEntry, ...], participant: str, now_ms: int) -> list[Review]:
-        """Review the own messages that the cited ones descend from, which the citing message vouches for."""
+        """Review the own ancestors of the cited messages, for which the citing message vouches."""
         vouched_for = self.ancestry.of(entry[0] for entry in cited if not self._is_anothers(entry))
         reviews: list[Review] = []
         for outgoing in list(self.messages.values()) if vouched_for else ():
@@ -224,14 +225,14 @@ class OutgoingBuffer:
         return reviews
 
     def _is_anothers(self, entry: HistoryEntry) -> bool:
-        """Return whether a citation is of a message of another sender that has the id of an own one."""
+        """Return whether a citation with the id of an own message names another sender."""
         outgoing = self.messages.get(entry[0])
         return outgoing is not None and (entry[2] or outgoing.message.sender_id) != outgoing.message.sender_id
 
     def _review_bloom(
         self, bloom: ReceivedBloom, cited: tuple[HistoryEntry, ...], participant: str, sent_ms: int | None
     ) -> list[Review]:
-        """Review the own messages that the bloom filter of a participant holds."""
+        """Review the own messages that a participant's bloom filter holds."""
         reviews: list[Review] = []
         words, flip = bloom.words, self._codec.bloom.byte_flip
         same = bloom.parameters == self._parameters
@@ -253,7 +254,7 @@ class OutgoingBuffer:
         return reviews
 
     def _positions(self, outgoing: OutgoingMessage, parameters: BloomParameters, *, same: bool) -> list[int]:
-        """Return the bits of a message's id in a filter; the ``same`` ones again in each of this channel's size."""
+        """Return the bits of a message's id in a filter; those of this channel's size (``same``) are cached."""
         if same and outgoing.positions:
             return outgoing.positions
         if outgoing.base_hashes is None:

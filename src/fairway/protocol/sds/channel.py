@@ -1,11 +1,12 @@
 """One participant's view of one SDS channel (SDS; RELIABLE-CHANNEL-API, "SDS Integration").
 
-`MessageChannel` is the state machine of SDS. A message that is sent has a Lamport timestamp, a causal history, a bloom
-filter and repair requests. A message that is received is compared with the local history, delivered or parked, and may
-acknowledge own messages. Nothing is encoded or sent here: messages and outcomes are returned as values.
+`MessageChannel` is the state machine of SDS. An outgoing message has a Lamport timestamp, a causal history, a bloom
+filter and repair requests. A received message is compared with the local history, delivered or parked, and may
+acknowledge own messages. The methods do no input or output: they return messages and outcomes.
 
-`send` makes a message, waits for its acknowledgements and inserts it into the history. If it never leaves, `withdraw`
-removes it again. No call takes longer for a longer history, and all that the network can make larger is bounded.
+`send` makes a message, tracks its acknowledgements and inserts it into the history. `withdraw` removes a message that
+was never transmitted. The cost of a call does not grow with the history. All state that the network can enlarge is
+bounded.
 """
 
 from __future__ import annotations
@@ -67,25 +68,25 @@ PARTICIPANTS: Final = "participants"
 FORGOTTEN: Final = "forgotten"
 
 _OLD_COPIES_FOR_A_FILTER: Final = 20
-"""Copies of old messages after which a bloom filter of 18,752 bytes costs less than further copies."""
+"""Copies of old messages that cause a bloom filter: a filter of 18,752 bytes costs less than further copies."""
 _MAX_PARTICIPANTS: Final = 10_000
 """Participants counted for response groups."""
 LAMPORT_TOLERANCE_MS: Final = 3_600_000
-"""A received Lamport timestamp sets the own one to at most now plus this."""
+"""Largest lead over the wall clock that a received Lamport timestamp can give to the own clock."""
 _LARGEST_CLOCK: Final = 1 << 62
-"""The clock follows no received timestamp beyond this, so that it can always count on and fits a database's integer."""
+"""Largest received timestamp that the clock follows: it still counts on, and fits a database's integer."""
 _MAX_SAME_ID: Final = 16
-"""Messages delivered under one id that is no digest of them."""
+"""Messages delivered under one opaque id, at most."""
 
 
 class Compared(NamedTuple):
-    """How a message of another participant stands to the newest one that is here."""
+    """How a message of another participant relates to the newest message of the history."""
 
     is_behind: bool
-    """Whether its sender seems to lack that."""
+    """Whether its sender seems not to have the newest message."""
     cites_newest: bool
     wrote_newest: bool
-    """Whether its sender is the author of that."""
+    """Whether its sender is the author of the newest message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,26 +96,26 @@ class SdsStatistics:
     history: int
     """Messages in the local history."""
     retained: int
-    """Messages that are kept whole to answer repair requests."""
+    """Messages that are kept in full to answer repair requests."""
     unacknowledged: int
     """Own messages in the outgoing buffer."""
     parked: int
-    """Messages in the incoming buffer, which wait for their dependencies."""
+    """Messages in the incoming buffer that wait for their dependencies."""
     parked_bytes: int
-    """Memory that these take, approximately."""
+    """Approximate memory of the parked messages."""
     missing: int
-    """Messages that are cited and not here."""
+    """Cited messages that have not arrived."""
 
 
 class MessageChannel:
     """The SDS state of one participant in one channel.
 
-    `dependencies` has the messages that wait, `history` the log, `repair` the repair requests.
+    `dependencies` holds the parked and the missing messages, `history` the log, `repair` the repair requests.
 
-    ``segment_format`` is by default that of the profile. ``max_missing`` bounds the missing messages
-    (`fairway.options.ReliableChannelOptions`). A participant that only sends, after messages that it did not receive,
-    does not ``vouch`` for their ancestors. Every message MUST name channel and sender (SDS, "Message"): if one is empty
-    or too long, `ConfigurationError` is raised.
+    ``segment_format`` defaults to the profile's format. ``max_missing`` bounds the missing messages
+    (`fairway.options.ReliableChannelOptions`). A participant that only sends, and cites messages that it did not
+    receive, sets ``vouches`` to False. Every message MUST name channel and sender (SDS, "Message"):
+    `ConfigurationError` is raised if a name is empty or too long.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class MessageChannel:
         self.lamport = now_ms // profile.lamport_unit_ms
         self.sequence = 0
         self.born_at = self.lamport
-        """The clock when this participant began: it knows all messages that it sent since then."""
+        """The clock at the start of this participant: it knows all own messages sent since then."""
         self.history = LocalHistory(config.causal_history_size)
         self.bloom = RollingBloom(self.bloom_parameters, profile.codec.bloom)
         self.outgoing = OutgoingBuffer(
@@ -150,12 +151,12 @@ class MessageChannel:
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
         self.participants: set[str] = set()
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
-        """Whether its messages say so if it has all that their citations descend from."""
+        """Whether messages state that they vouch for the ancestors of their citations (`Vouching`)."""
         self.ephemeral_count = 0
         self._old_copies = 0
-        """Copies of old messages since the last filter that they brought about."""
+        """Copies of old messages since such copies last caused a filter."""
         self._checked: tuple[SdsMessage | None, bool] = (None, False)
-        """The message whose id was checked last, and whether it follows a rule."""
+        """The message whose id was checked last, and the result (`_follows_a_rule`)."""
 
     def _make_receiving_parts(self, max_missing: int, segment_format: SegmentFormat) -> None:
         config = self.config
@@ -178,16 +179,16 @@ class MessageChannel:
 
     @property
     def missing(self) -> Mapping[str, MissingDependency]:
-        """Messages that are cited and neither here nor given up, by id; oldest first."""
+        """Missing messages by id, oldest first: cited, not received, and not given up."""
         return self.dependencies.incoming.missing
 
     @property
     def parked(self) -> Mapping[str, Parked]:
-        """Messages that wait for what they cite, by id; oldest first (SDS: the incoming buffer)."""
+        """Messages that wait for their dependencies, by id, oldest first (SDS: the incoming buffer)."""
         return self.dependencies.incoming.parked
 
     def waits_behind(self, message_id: str) -> list[SdsMessage]:
-        """Return the parked messages that wait for a missing one, themselves or through others, the nearest first."""
+        """Return the parked messages that wait for a missing one, directly or through others, the nearest first."""
         return [parked.message for parked in self.dependencies.incoming.waits_behind(message_id)]
 
     def statistics(self) -> SdsStatistics:
@@ -202,27 +203,27 @@ class MessageChannel:
         )
 
     def record(self, message_id: str) -> HistoryRecord | None:
-        """Return the record of a message in the local history; None if it is not in it."""
+        """Return the record of a message in the local history, or None."""
         return self.history.get(message_id)
 
     def unacknowledged(self, message_id: str) -> OutgoingMessage | None:
-        """Return an own message that waits for acknowledgement; None if it does not."""
+        """Return an own message that waits for acknowledgement, or None."""
         return self.outgoing.messages.get(message_id)
 
     def cited_by(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return the entries of a message's causal history that are read: the newest, a bounded number."""
+        """Return the newest entries of a message's causal history, a bounded number; the others are not read."""
         return self.dependencies.cited(message)
 
     def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
-        """Return the messages for which a message would wait if it came now."""
+        """Return the unmet dependencies of a message, as of now."""
         return self.dependencies.absent(message.message_id, self.dependencies.cited(message))
 
     def is_placed(self, message: SdsMessage) -> bool:
-        """Return whether a message cites another one or is missed: anybody can invent others, in any number."""
+        """Return whether a message cites another one or is missing; a forger can invent any number of others."""
         return bool(message.causal_history) or message.message_id in self.missing
 
     def is_met(self, message: SdsMessage) -> bool:
-        """Return whether a message is in the history, and nothing that it cites was given up."""
+        """Return whether a message is in the history and none of its dependencies was lost or skipped."""
         return message.message_id in self.history and not self.dependencies.has_lost(self.dependencies.cited(message))
 
     def send(
@@ -235,12 +236,12 @@ class MessageChannel:
     ) -> SdsMessage:
         """Make a content message (SDS, "Send Message") that also cites ``beside``.
 
-        If ``tracked``, evidence about it is reported (`MessageReviewed`) until `forget_outgoing`.
+        The evidence for a ``tracked`` message is reported (`MessageReviewed`) until `forget_outgoing`.
         """
         if not content:
             raise EmptyPayloadError("a message needs content; an empty one would be read as a sync message")
         for record in self.pending_citations.read.values():
-            # In every log a message stands after those that it cites.
+            # Every log orders a message after the messages that it cites.
             self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
         message = self._compose(self._make_id(content, now_ms), content, now_ms, beside)
@@ -254,7 +255,7 @@ class MessageChannel:
         return message
 
     def add_hint(self, message_id: str, hint: bytes | None) -> None:
-        """Give a message that has none a retrieval hint; the first one known stays.
+        """Set the retrieval hint of a message that has none; a known hint stays.
 
         docs/decisions/specifications.md, "Several hashes of one message".
         """
@@ -266,7 +267,7 @@ class MessageChannel:
             self.dependencies.add_hint(message_id, hint)
 
     def withdraw_hint(self, message_id: str, hint: bytes) -> None:
-        """Remove a hint, because the network did not take the WakuMessage of which it is the hash."""
+        """Remove a hint, because the network rejected the WakuMessage whose hash it is."""
         if self.history.clear_hint(message_id, hint):
             self.journal.touch(HISTORY, message_id)
 
@@ -283,7 +284,7 @@ class MessageChannel:
         )
 
     def send_sync(self, now_ms: int) -> SdsMessage | None:
-        """Make a sync message (SDS, "Periodic Sync Message"), or None if it would neither cite nor ask.
+        """Make a sync message (SDS, "Periodic Sync Message"); None if it has no citation and no repair request.
 
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
         """
@@ -292,7 +293,7 @@ class MessageChannel:
         return message if message.causal_history or message.repair_request else None
 
     def take_back(self, message: SdsMessage, now_ms: int) -> None:
-        """Note that an own message was not sent: what it asked for, and cited beside the newest, is due again."""
+        """Note that an own message was not sent: its repair requests and additional citations are due again."""
         self.repair.ask_again(message.repair_request, now_ms)
         for entry in message.causal_history[: -self.config.causal_history_size or None]:
             self.pending_citations.came_again(entry.message_id)
@@ -306,9 +307,9 @@ class MessageChannel:
         ]
 
     def withdraw(self, message_id: str, now_ms: int) -> None:
-        """Remove an own message that never left, as if it had not been made.
+        """Remove an own message that was never transmitted.
 
-        The own messages that cite it must not have left either. They cite what it cited instead.
+        The own messages that cite it must not have been transmitted either. They inherit its citations.
         """
         withdrawn = self.outgoing.messages[message_id].message
         for citing_id in self.citing(message_id):
@@ -330,14 +331,14 @@ class MessageChannel:
         self.repair.ask_again(withdrawn.repair_request, now_ms)
         for entry in withdrawn.causal_history:
             if entry.sender_id != self.sender_id:
-                # It would have acknowledged these.
+                # The withdrawn message was to acknowledge these.
                 self.pending_citations.came_again(entry.message_id)
 
     def handed_over(self, message_ids: Sequence[str]) -> None:
-        """Note that the application has received the message of these segments: what it sends is to stand after them.
+        """Note that the application received the message of these segments: the next own message is ordered after them.
 
-        Some of them may still be parked, because they cite what their author received while he sent them. All that he
-        sent before is here, so that a citation of these acknowledges nothing of his that is missing.
+        Some segments may still be parked, because they cite messages that their author received while sending. All
+        earlier messages of the author are here, so a citation of the segments acknowledges no missing message of his.
         """
         parked = self.dependencies.incoming.parked
         last = next((parked[message_id] for message_id in reversed(message_ids) if message_id in parked), None)
@@ -349,7 +350,7 @@ class MessageChannel:
             self.pending_citations.handed_over(record)
 
     def judge(self, message: SdsMessage) -> Judgement:
-        """Return what a received message is; `receive` or `refuse` follows."""
+        """Return the judgement of a received message; the caller then calls `receive` or `refuse`."""
         if message.channel_id != self.channel_id:
             return Judgement.FOREIGN
         if message.sender_id == self.sender_id:
@@ -374,14 +375,14 @@ class MessageChannel:
     ) -> list[SdsOutcome]:
         """Process a message from the network (SDS, "Receive Message").
 
-        ``hint`` is the hash of its WakuMessage, ``sent_ms`` the timestamp of that, ``encoded`` the bytes of the message
-        if they are at hand, and ``judgement`` that of `judge` if it was just asked. A copy ``from_store`` does not show
-        that its sender still lacks an acknowledgement.
+        ``hint`` is the hash of its WakuMessage, and ``sent_ms`` the timestamp of that. ``encoded`` is the bytes of the
+        message, if known, and ``judgement`` the result of `judge`, if just computed. A copy ``from_store`` does not
+        show that its sender still waits for an acknowledgement.
         """
         message_id, kind = message.message_id, message.kind
         judgement = judgement or self.judge(message)
         if judgement is Judgement.NEW:
-            # SDS-R: remove a message that came from both buffers.
+            # SDS-R: remove a received message from both repair buffers.
             self.repair.forget(message_id)
             return self._take_in(message, hint, now_ms, encoded, from_store=from_store, sent_ms=sent_ms)
         match judgement:
@@ -394,7 +395,7 @@ class MessageChannel:
             case Judgement.FORGED:
                 return [MessageIgnored(message_id=message_id, why=Ignored.FORGED)]
             case Judgement.FORGOTTEN:
-                # It was delivered long ago, so that no message needs to wait for it.
+                # It counts as delivered long ago: no message needs to wait for it.
                 ignored = MessageIgnored(message_id=message_id, why=Ignored.FORGOTTEN)
                 self.vouching.note_gap(now_ms)
                 return [ignored, *self.dependencies.settle([message_id], now_ms)]
@@ -419,7 +420,7 @@ class MessageChannel:
         from_store: bool,
         sent_ms: int | None,
     ) -> list[SdsOutcome]:
-        """Deliver or park new content, and read what a sync message says."""
+        """Deliver or park new content, and process a sync message."""
         message_id, kind = message.message_id, message.kind
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
         if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
@@ -444,14 +445,14 @@ class MessageChannel:
             outcomes.append(MessageReady(message=message, dependencies_met=not self.dependencies.has_lost(cited)))
             outcomes += self.dependencies.release_waiters(message_id, now_ms)
         if kind is Kind.CONTENT and not from_store and self._is_old(message, now_ms):
-            # It was sent again, although it is the first copy that came.
+            # An old message was sent again, even if this is the first copy received.
             self._owe_citation(message_id, is_old=True)
         return outcomes
 
     def refuse(
         self, message: SdsMessage, now_ms: int, why: ContentRefusal, sent_ms: int | None = None
     ) -> list[SdsOutcome]:
-        """Process a message whose content the layer above refused: it was not received, so it is not acknowledged."""
+        """Process a message whose content the layer above refused: it is not received and not acknowledged."""
         outcomes = self._review(message, now_ms, sent_ms)
         if why is ContentRefusal.NO_ROOM:
             self.dependencies.turned_away(message, now_ms)
@@ -460,9 +461,9 @@ class MessageChannel:
         return outcomes
 
     def _review(self, message: SdsMessage, now_ms: int, sent_ms: int | None = None) -> list[SdsOutcome]:
-        """Return what another participant's message says about own ones, whether it is taken in or not.
+        """Return the evidence of another participant's message about own ones, even of a message that is turned away.
 
-        Otherwise a participant without room would never learn that others have its messages.
+        Otherwise a participant without room would never receive acknowledgements.
         """
         if not self.outgoing.messages:
             return []
@@ -470,10 +471,10 @@ class MessageChannel:
         return [MessageReviewed(review=review) for review in self.outgoing.review(message, cited, now_ms, sent_ms)]
 
     def compare(self, message: SdsMessage, now_ms: int) -> Compared:
-        """Return how a message stands to the newest one that is here.
+        """Return how a message relates to the newest message of the history.
 
-        Its sender cites the newest messages that it has. If all of these are here, and the newest one here is not among
-        them, the sender lacks it.
+        A sender cites the newest messages that it has. If all of these are here, and the newest message of the history
+        is not among them, the sender does not have that message.
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
@@ -487,7 +488,7 @@ class MessageChannel:
         )
 
     def stop_waiting(self, message_ids: Iterable[str], now_ms: int) -> list[SdsOutcome]:
-        """Deliver the messages that wait for these missing ones and for nothing else; they are still asked for."""
+        """Deliver the messages that wait only for these missing ones; the missing ones are still requested."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
             missing = self.missing.get(message_id)
@@ -498,7 +499,7 @@ class MessageChannel:
         return outcomes
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
-        """Return (id, original bytes) of the messages that are to be broadcast again now (SDS-R: T_resp)."""
+        """Return (id, original bytes) of the messages to broadcast again now (SDS-R: T_resp)."""
         due = [(message_id, self._original(message_id)) for message_id in self.repair.take_responses(now_ms)]
         return [
             (message_id, encoded)
@@ -507,11 +508,11 @@ class MessageChannel:
         ]
 
     def not_answered(self, message_id: str) -> None:
-        """Note that what `sweep_repair` returned did not leave: it counts neither as an answer nor as bytes."""
+        """Note that an answer of `sweep_repair` was not sent: neither the answer nor its bytes count."""
         self.repair.not_answered(message_id, len(self._original(message_id) or b""))
 
     def keep_history_within_bounds(self) -> None:
-        """Forget the oldest messages of the history when it is too long, many at a time."""
+        """Forget the oldest messages of a history that is too long, many at a time."""
         bound = self.config.max_history
         if len(self.history) > bound + bound // 64:
             for message_id in self.history.forget_oldest(len(self.history) - bound):
@@ -519,13 +520,13 @@ class MessageChannel:
             self.journal.touch(FORGOTTEN, "")
 
     def forget_outgoing(self, message_id: str) -> OutgoingMessage | None:
-        """Stop waiting for the acknowledgement of an own message, and return what was known of it."""
+        """Stop waiting for the acknowledgement of an own message, and return its state."""
         return self.outgoing.remove(message_id)
 
     def watch_again(self, known: Mapping[str, Acknowledged]) -> None:
-        """Wait for acknowledgements of own messages again that `forget_outgoing` forgot, if they are retained.
+        """Wait again for acknowledgements of own messages that `forget_outgoing` forgot, if they are retained.
 
-        The descendants of a forgotten message are not noted, so they are looked for among the retained messages.
+        The descendants of a forgotten message are not recorded: the retained messages are searched for them.
         """
         own = self.outgoing.messages
         orders: list[int] = []
@@ -544,7 +545,7 @@ class MessageChannel:
             orders.append(self.retained.order(message_id))
         if not orders:
             return
-        # Their descendants entered the history after them.
+        # Descendants entered the history later.
         first_order = min(orders)
         for message_id in list(self.retained):
             encoded = self.retained.encoded(message_id) if self.retained.order(message_id) >= first_order else None
@@ -575,14 +576,14 @@ class MessageChannel:
         return max(min(by_the_wall, _LARGEST_CLOCK), self.lamport + self.profile.lamport_lead)
 
     def next_lamport(self, now_ms: int) -> int:
-        """Return the timestamp of a message that is made now: the later of wall clock and own clock plus one.
+        """Return the timestamp of the next message: the later of the wall clock and the own clock plus one.
 
         SDS, "Send Message".
         """
         return max(now_ms // self.profile.lamport_unit_ms, self.lamport + 1)
 
     def believed_lamport(self, lamport: int, now_ms: int) -> int:
-        """Return a received Lamport timestamp, or the latest one that is believed now if it is beyond that."""
+        """Return a received Lamport timestamp, limited to the latest one that is believed now."""
         return min(lamport, self._latest_lamport(now_ms))
 
     def _compose(
@@ -608,7 +609,7 @@ class MessageChannel:
         )
 
     def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> tuple[bytes | None, bool]:
-        """Return the bloom field of a message that cites this, and whether all is here that it descends from."""
+        """Return the bloom field of a message with these citations, and whether the message vouches."""
         is_incomplete = any(entry.message_id not in self.history for entry in cited)
         self.vouching.review_lacking(self.history.__contains__, self.dependencies.incoming.__contains__, now_ms)
         vouches = self.vouching.vouches(now_ms, is_incomplete=is_incomplete)
@@ -624,7 +625,7 @@ class MessageChannel:
         return message_id in self.history or message_id in self.dependencies.incoming
 
     def _came_again(self, message: SdsMessage, hint: bytes | None, now_ms: int, *, from_store: bool) -> MessageIgnored:
-        """Note a copy of a message that is here."""
+        """Process a copy of a received message."""
         message_id = message.message_id
         is_answer = self.repair.forget(message_id)
         self.add_hint(message_id, hint)
@@ -635,26 +636,26 @@ class MessageChannel:
         return MessageIgnored(message_id=message_id, why=Ignored.DUPLICATE)
 
     def _owe_citation(self, message_id: str, *, is_old: bool) -> None:
-        """Note that the author of a message waits for an acknowledgement of its own."""
+        """Plan a citation of a message whose author still waits for an acknowledgement."""
         self.pending_citations.came_again(message_id)
         self._old_copies += is_old
         if message_id in self.dependencies.incoming:
             self.vouching.filter_requested()
         if self._old_copies >= _OLD_COPIES_FOR_A_FILTER:
-            # Its author may wait for thousands, which one filter acknowledges.
+            # The author may wait for thousands of acknowledgements; one filter gives all of them.
             self._old_copies = 0
             self.vouching.filter_requested()
 
     def _is_old(self, message: SdsMessage, now_ms: int) -> bool:
-        """Return whether the author of a message does not believe any more that a descendant acknowledges it."""
+        """Return whether a message is too old to be acknowledged by a vouching citation of a descendant."""
         made_ms = (message.lamport_timestamp or 0) * self.profile.lamport_unit_ms
         return now_ms - made_ms > BELIEVED_MS
 
     def _judge_content(self, message: SdsMessage) -> Judgement:
         """Return whether a content message is new, to this participant and under its id.
 
-        Several messages may have one opaque id. All of them are delivered: otherwise a forger that is quicker than the
-        honest sender could replace his message.
+        Several messages may have one opaque id. At most `_MAX_SAME_ID` of them are delivered: otherwise a forger that
+        is quicker than the honest sender could suppress his message.
         """
         parked = self.dependencies.incoming.parked.get(message.message_id)
         if parked is not None:
@@ -677,7 +678,7 @@ class MessageChannel:
         return Judgement.SECOND if room or self._follows_a_rule(message) else Judgement.FORGED
 
     def _follows_a_rule(self, message: SdsMessage) -> bool:
-        """Return whether the id of a content message is a digest of it; several steps ask that of one message."""
+        """Return whether the id of a content message is a digest of it; the last result is cached."""
         checked, follows = self._checked
         if checked is not message:
             follows = follows_a_rule(message)
@@ -685,17 +686,17 @@ class MessageChannel:
         return follows
 
     def _contradicts_gap(self, message: SdsMessage) -> bool:
-        """Return whether a message seems to be forged: its id is cited as that of another sender's message."""
+        """Return whether a message seems to be forged: a citation names another sender for its id."""
         missing = self.dependencies.incoming.missing.get(message.message_id)
         if missing is None or (missing.entry.sender_id or message.sender_id) == message.sender_id:
             return False
         return not self.may_vouch_for(message)
 
     def may_vouch_for(self, message: SdsMessage) -> bool:
-        """Return whether a message may stand for any with its id: acknowledge it in the bloom filter, or count as here.
+        """Return whether a message counts as the owner of its id, and so enters the bloom filter.
 
-        Where participants make ids that can be checked, an id that looks like one and fails the check is likely that of
-        another message.
+        Participants of a profile with checkable ids make digests. An id that looks like a digest and fails the check
+        probably belongs to another message.
         """
         checkable = self.profile.id_rule is not IdRule.KECCAK_TIMESTAMP and looks_like_a_digest(message.message_id)
         return not checkable or self._follows_a_rule(message)
@@ -703,16 +704,16 @@ class MessageChannel:
     def _receive_second(
         self, message: SdsMessage, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Deliver a message although another one has its id; it replaces that if its id proves to be its own."""
+        """Deliver a message whose id another message has; it replaces the other one if its id is a digest of it."""
         message_id = message.message_id
         is_true = self._follows_a_rule(message)
         parked = self.dependencies.incoming.parked.get(message_id)
         if parked is not None:
-            # The parked one is forged, and so may be its citations. Messages that wait for the id go on waiting.
+            # The parked message is forged, and its citations may be. Messages that wait for the id continue to wait.
             self.dependencies.unpark(message_id)
             return self._take_in(message, hint, now_ms, encoded, from_store=False, sent_ms=None)
         self._follow_clock(message.lamport_timestamp, now_ms)
-        # Neither what the other one cites nor what this one cites is certainly here.
+        # The dependencies of both messages may be missing here.
         self.vouching.note_gap(now_ms)
         old = self.history.get(message_id)
         if is_true or old is None:
@@ -724,7 +725,7 @@ class MessageChannel:
         else:
             self.history.replace(old._replace(fingerprints=(old.fingerprints or b"") + fingerprint(message)))
         self.journal.touch(HISTORY, message_id)
-        # Messages that cite the id have been delivered, so that this one cannot be delivered before them.
+        # Messages that cite the id are already delivered: parking this one would not restore the order.
         met = not self.dependencies.absent(message_id, self.dependencies.cited(message))
         return [
             MessageArrived(message=message, kind=Kind.CONTENT),
@@ -734,12 +735,11 @@ class MessageChannel:
     def _receive_own(
         self, message: SdsMessage, kind: Kind, hint: bytes | None, now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Ignore an own message that came back (SDS, "Receive Message": SHOULD), unless this process has forgotten it.
+        """Ignore a received own message (SDS, "Receive Message": SHOULD), unless this process has forgotten it.
 
-        Others cite messages that this participant sent before it lost its state. Such a message enters the history
-        again, so that messages which cite it need not wait; it is neither delivered nor read for acknowledgements. A
-        message that is not certainly ours is ignored: otherwise a forger could have another's message taken for
-        received.
+        Peers cite messages that this participant sent before it lost its state. Such a message enters the history
+        again and releases the messages that cite it. It is neither delivered nor read for acknowledgements. A message
+        that may not be ours is ignored: otherwise a forger could make another sender's message count as received.
         """
         message_id = message.message_id
         ignored: list[SdsOutcome] = [MessageIgnored(message_id=message_id, why=Ignored.OWN)]
@@ -766,21 +766,21 @@ class MessageChannel:
         if not self._may_be_ours(message):
             return [*forged, *self._let_go_of_forged(message_id, now_ms)]
         self.repair.forget(message_id)
-        # What it cites is not waited for, and this participant may have forgotten it all.
+        # Its dependencies are not awaited, and this participant may have forgotten all of them.
         self.vouching.note_gap(now_ms)
         self.bloom.insert(message_id)
         self._follow_clock(message.lamport_timestamp, now_ms)
         self._enter_history(message, hint, encoded)
-        # All that this process sent is known to it: another process sent this message.
+        # This process knows all messages that it sent: another process sent this one.
         is_anothers = (message.lamport_timestamp or 0) > self.born_at
         outcomes: list[SdsOutcome] = [SenderIdShared(message_id=message_id)] if is_anothers else []
         return outcomes + self.dependencies.release_waiters(message_id, now_ms)
 
     def _let_go_of_forged(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Wait no longer for a message that others cite as ours, now that one with its id came that is forged.
+        """Stop waiting for a message that peers cite as ours, after a forged message with its id arrived.
 
-        It would be refused each time that it is asked for. If there is a message of ours with that id, it need not be
-        delivered here. A message that is cited as another sender's is still waited for.
+        A further answer would be ignored again, and an own message need not be delivered here. A message that is cited
+        as another sender's is still awaited.
         """
         missing = self.dependencies.incoming.missing.get(message_id)
         if missing is None or missing.entry.sender_id != self.sender_id:
@@ -789,20 +789,20 @@ class MessageChannel:
         return self.dependencies.settle([message_id], now_ms)
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
-        """Return whether this participant may have sent a message, with its sender id, before it lost its state."""
+        """Return whether this participant may have sent a message before it lost its state."""
         missing = self.dependencies.incoming.missing.get(message.message_id)
         cited_as = None if missing is None else missing.entry.sender_id
         if cited_as and cited_as != self.sender_id:
             return False
         if self._follows_a_rule(message):
             return True
-        # By this rule an id cannot be checked, since it depends on more than the message.
+        # An id of this rule cannot be checked, because it depends on more than the message.
         return self.profile.id_rule is IdRule.KECCAK_TIMESTAMP and (missing is None or cited_as == self.sender_id)
 
     def _holds(self, message_id: str) -> bool:
-        """Return whether a message is here whole, delivered or parked.
+        """Return whether this participant can answer for a message: it is retained, parked or outgoing.
 
-        After a partition all participants may wait for each other's messages, and none may have delivered any.
+        Parked messages count: after a partition, all participants may wait for each other's messages.
         """
         return message_id in self.retained or message_id in self.dependencies.incoming or message_id in self.outgoing
 
@@ -816,7 +816,7 @@ class MessageChannel:
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, absent: list[HistoryEntry], now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
-        """Park a content message, and ask for the missing messages that it cites; a sync message is not parked."""
+        """Park a content message, and request its missing dependencies; a sync message is not parked."""
         if message.kind is Kind.CONTENT:
             data = encoded if encoded is not None else self.profile.codec.encode(message)
             self.dependencies.park(message, data, hint, absent, now_ms)
@@ -828,27 +828,27 @@ class MessageChannel:
     def _ask_for(self, absent: list[HistoryEntry], now_ms: int) -> list[SdsOutcome]:
         if not absent:
             return []
-        # Messages that are parked themselves have come, and are not asked for.
+        # Parked messages have arrived: they are not requested.
         missing = tuple(entry for entry in absent if entry.message_id not in self.dependencies.incoming)
         self.dependencies.note_missing(missing, now_ms)
         return [DependenciesMissing(entries=missing)] if missing else []
 
     def _follow_clock(self, lamport: int | None, now_ms: int) -> None:
-        """SDS, "Deliver Message": the clock moves to the message's timestamp if that is greater."""
+        """Set the clock to a message's timestamp if that is greater (SDS, "Deliver Message")."""
         believed = min(lamport or 0, self._latest_lamport(now_ms))
         if believed > self.lamport:
             self.lamport = believed
             self.journal.touch(META, "")
 
     def _enter_history(self, message: SdsMessage, hint: bytes | None, encoded: bytes | None) -> None:
-        """SDS, "Deliver Message": insert a message into the log; and keep it to answer repair requests."""
+        """Insert a message into the log (SDS, "Deliver Message"), and retain it to answer repair requests."""
         message_id = message.message_id
-        # There are few senders and many messages: all records of one sender share one string.
+        # All records of one sender share one string: senders are few, messages many.
         sender_id = intern(message.sender_id)
         prints = b"" if self._follows_a_rule(message) else fingerprint(message)
         self.history.add(HistoryRecord(message.lamport_timestamp or 0, message_id, hint, sender_id, prints))
         self._entered_history(message_id, sender_id)
-        # Only now, and not when it came: while it was parked this participant did not cite it, nor through it others.
+        # Not earlier: this participant does not cite a parked message, so the parked message's citations do not count.
         self.pending_citations.cited(self.dependencies.cited(message), sender_id, message.content or b"")
         self.outgoing.ancestry.record(message_id, message.causal_history, self.outgoing.messages)
         self.retained.keep(message, encoded)

@@ -1,16 +1,17 @@
-"""`Dependencies`: parks messages until the messages that they cite are there.
+"""`Dependencies`: parks messages until their dependencies are met.
 
 SDS, "Receive Message" and "Periodic Incoming Buffer Sweep". A message is delivered when all messages that it cites are
-in the local history. Until then it is parked, and the cited messages that are not here are missing: they are asked for.
-After the lost timeout they are announced as lost, and the parked messages are delivered
+in the local history. Until then it is parked, and the missing ones of the cited messages are requested. After the lost
+timeout the missing messages are declared lost, and the parked messages are delivered
 (docs/decisions/specifications.md, "Lost dependencies"; js-waku drops them, nim-sds waits without end). With a gap
-timeout a parked message is delivered earlier, around the missing ones, which are still asked for.
+timeout a parked message is delivered earlier, around its missing dependencies, which are still requested.
 
 The incoming buffer and the missing messages are bounded. A message that would exceed a bound is turned away: it is
-neither received nor acknowledged, and its sender transmits it again. If others wait for it, it is requested again once
-the last message that it cites has come (`MissingDependency.blocked_on`), for then it probably need not be parked.
+neither received nor acknowledged, and its sender transmits it again. If other messages wait for it, it is requested
+again after the last message that it cites has arrived (`MissingDependency.blocked_on`). By then it can probably be
+delivered without parking.
 
-The application may have no room for messages that need not wait any more. They stay parked, held back, until there is
+If the application has no room, messages with met dependencies stay parked. They are held back until it has room
 (`Dependencies.set_room`).
 """
 
@@ -40,29 +41,31 @@ SETTLED: Final = "settled"
 WAITED: Final = "waited"
 
 MAX_CITATIONS_READ: Final = 1_000
-"""History entries read of a received message; of more, the newest."""
+"""History entries read of a received message, the newest."""
 PARKED_BYTES: Final = 13_422
-"""Bytes of a parked message on average: ``max_incoming_buffer`` bounds their total size, too."""
+"""Average bytes of a parked message; ``max_incoming_buffer`` times this bounds the total size."""
 _MAX_SETTLED: Final = 20_000
-"""Settled ids that are remembered (`Dependencies.settled`)."""
+"""Settled ids that are kept (`Dependencies.settled`)."""
 _ENTRY_BYTES: Final = 210
-"""Memory of a missing message: its history entry, with a hint and a short sender id, and its record."""
+"""Memory of a missing message: its record, and its history entry with a hint and a short sender id."""
 _FEW_CITATIONS: Final = 20
-"""New missing messages that one message usually cites. One that cites more is parked only while at most half of the
-messages that may be missing are: a forged message can cite a thousand ids that do not exist."""
+"""New missing messages that one message usually cites, at most.
+
+For a message that cites more, the bound of missing messages is halved, unless a parked message waits for it. A forged
+message can cite a thousand ids that do not exist."""
 _ASKED_AT_ONCE: Final = 60
-"""A sweep plans further repair requests while fewer than this are planned, but for those made in vain (`_IN_VAIN`)."""
+"""Planned repair requests up to which a sweep plans more; requests made in vain do not count (`_IN_VAIN`)."""
 _IN_VAIN: Final = 10
-"""A message that was asked for so often is probably an invention: what else is missing need not wait for it."""
+"""Requests for one message after which it probably does not exist; it then no longer delays other requests."""
 FOR_PROGRESS: Final = 2
-"""Factor by which messages that parked ones wait for may exceed the bounds; without it a full buffer would never
-empty."""
+"""Factor by which a message that parked ones wait for may exceed the bounds; otherwise a full buffer never empties."""
 LONGEST_TURNED_AWAY: Final = 4
-"""How many lost timeouts to wait for a message that is turned away each time it comes, while nothing that it cites
-comes in. Without a limit a forger could send a message again and again, each time citing another id that does not
+"""Lost timeouts after which a message is given up that is turned away each time, if no blocked message progresses.
+
+Without a limit, a forger could resend a message without end, each time with a citation of another id that does not
 exist."""
 _RELIEVED: Final = 0.9
-"""A bound that was reached counts as reached until at most this share of it is in use."""
+"""Share of a reached bound at which the bound no longer counts as reached."""
 
 
 class Dependencies:
@@ -81,12 +84,14 @@ class Dependencies:
         self.incoming = IncomingBuffer()
         self.clock = WaitClock()
         self.note_gap: Callable[[int], None] = lambda _: None
-        """Called with the time when messages are delivered without what they cite; set by the layer above."""
+        """Called with the time if messages are delivered without their dependencies; set by the layer above."""
         self.settled: BoundedDict[str, bool] = BoundedDict(_MAX_SETTLED)
-        """Ids that no message waits for although they never came: true if they were declared lost or messages that cite
-        them were delivered around them, false if their content is known otherwise."""
+        """Ids that no message waits for, although the messages did not arrive.
+
+        True: declared lost, or skipped because messages were delivered around them. False: the content is known
+        otherwise."""
         self.held_back: dict[str, None] = {}
-        """Ids of parked messages that need not wait any more, but for which the application had no room."""
+        """Ids of parked messages whose dependencies are met, but for which the application had no room."""
         self._room_messages: float = math.inf
         self._room_bytes: float = math.inf
         self._config = config
@@ -100,18 +105,18 @@ class Dependencies:
         self._deliver = deliver
 
     def _lacked_together(self, message_id: str) -> int:
-        """Return how many messages are lacked together with a missing one; of what only sync messages cite, many."""
+        """Return how many messages are missing with this one; `_FEW_CITATIONS` if only sync messages cite it."""
         return self.incoming.fewest_lacked_with(message_id) or _FEW_CITATIONS
 
     def cited(self, message: SdsMessage) -> tuple[HistoryEntry, ...]:
-        """Return the newest entries of a message's causal history, a bounded number; the others are ignored."""
+        """Return the newest `MAX_CITATIONS_READ` entries of a message's causal history; the others are ignored."""
         return message.causal_history[-MAX_CITATIONS_READ:]
 
     def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
 
-        A message does not wait for itself (js-waku's messages cite themselves when a payload is sent again), nor for a
-        sync message (nim-sds treats those of this wire as content, and cites them).
+        A message does not wait for itself: in js-waku, a message cites itself if its payload is sent again. It does not
+        wait for a sync message either: nim-sds treats sync messages of this wire as content, and cites them.
         """
         absent = self._history.missing_from(cited)
         if not absent:
@@ -121,15 +126,15 @@ class Dependencies:
         return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
 
     def has_lost(self, cited: tuple[HistoryEntry, ...]) -> bool:
-        """Return whether a cited message was declared lost, or gone around, and has not arrived since."""
+        """Return whether a cited message was declared lost or skipped, and has not arrived since."""
         settled = self.settled
         return bool(settled) and any(settled.get(entry[0], False) for entry in cited)
 
     @property
     def is_around_a_gap(self) -> bool:
-        """Whether something that messages were delivered around has not been delivered yet, nor declared lost.
+        """Whether a message that others were delivered around is still missing or parked.
 
-        It may cite what nobody here knows of, when it has come, too, and is parked.
+        Even a parked one counts, because it may cite messages that are unknown here.
         """
         settled, incoming = self.settled, self.incoming
         return bool(settled) and any(settled.get(each, False) for each in chain(incoming.missing, incoming.parked))
@@ -140,10 +145,10 @@ class Dependencies:
             self._journal.touch(SETTLED, message_id)
 
     def no_room_for(self, message: SdsMessage) -> bool:
-        """Return whether a content message must be turned away: it would have to be parked, and a bound is reached.
+        """Return whether a content message must be turned away, because it needs parking and would exceed a bound.
 
-        A message that is received is acknowledged, so it may not be thrown away later. One that is turned away comes
-        again. A message that parked ones wait for may exceed the bounds, so that a full buffer empties when it comes.
+        A received message is acknowledged, so it must not be discarded later. The sender transmits a message again
+        that is turned away. A message that parked ones wait for may exceed the bounds (`FOR_PROGRESS`).
         """
         if not self._is_near_a_bound(message):
             return False
@@ -168,9 +173,9 @@ class Dependencies:
         return bool(exceeded)
 
     def limits(self) -> list[tuple[Limit, int, bool]]:
-        """Return each bound (which, its value, whether it is reached); nothing while none is, nor was the last time.
+        """Return (limit, value, is reached) of each bound; empty if none is reached, now or at the last call.
 
-        A bound is reached from when it turned a message away until clearly less of it is in use.
+        A bound is reached from the moment it turns a message away until clearly less of it is in use (`_RELIEVED`).
         """
         if not (self._biting or self._bit_last_time):
             return []
@@ -204,7 +209,7 @@ class Dependencies:
     def park(
         self, message: SdsMessage, encoded: bytes, hint: bytes | None, missing: list[HistoryEntry], now_ms: int
     ) -> None:
-        """Park a message until the ``missing`` ones have arrived. It no longer counts as missing itself."""
+        """Park a message until the ``missing`` ones have arrived; it no longer counts as missing itself."""
         self.let_time_pass(now_ms)
         self.incoming.park(message, encoded, hint, missing, self.clock.waited_ms)
         self._journal.touch(PARKED, message.message_id)
@@ -212,27 +217,27 @@ class Dependencies:
             self._journal.touch(MISSING, message.message_id)
 
     def unpark(self, message_id: str) -> None:
-        """Remove a parked message, because it is forged: the message that its id belongs to has come."""
+        """Remove a forged parked message: the genuine message with its id has arrived."""
         self.incoming.drop(self.incoming.parked[message_id])
         self._journal.touch(PARKED, message_id)
 
     def add_hint(self, message_id: str, hint: bytes) -> None:
-        """Give a parked message the retrieval hint that it lacks."""
+        """Set the retrieval hint of a parked message that has none."""
         parked = self.incoming.parked.get(message_id)
         if parked is not None and parked.retrieval_hint is None:
             parked.retrieval_hint = hint
             self._journal.touch(PARKED, message_id)
 
     def note_missing(self, missing: Iterable[HistoryEntry], now_ms: int, *, of_turned_away: bool = False) -> None:
-        """Note the cited messages that are not here as missing, and plan to request them.
+        """Note cited messages as missing, and plan to request them.
 
-        A parked message was let in together with what it cites. What only a sync message cites may take half of the
-        room, what one ``of_turned_away`` cites all of it.
+        The dependencies of a parked message are always noted: `no_room_for` has counted them. Citations of a sync
+        message may fill half of the bound, citations ``of_turned_away`` messages all of it.
         """
         self.let_time_pass(now_ms)
         incoming, entries = self.incoming, tuple(missing)
         # Only the newest citations are requested at once. A later sweep requests the others, so that a message with
-        # many citations does not come before other messages.
+        # many citations does not take precedence over other messages.
         unplanned = {entry.message_id for entry in entries[: max(0, len(entries) - _FEW_CITATIONS)]}
         most = self._max_missing if of_turned_away else self._max_missing // 2
         for entry in entries:
@@ -247,10 +252,10 @@ class Dependencies:
                 self._repair.schedule_request(entry, now_ms)
 
     def turned_away(self, message: SdsMessage, now_ms: int) -> None:
-        """Note that a missing message came and was turned away; the messages that it cites are missing, too.
+        """Note that a missing message arrived and was turned away; its dependencies are now missing, too.
 
-        The lost timeout of the message begins anew, because it can come. It is not requested again before the last
-        message that it cites has come.
+        The lost timeout of the message starts over, because the message exists. It is requested again only after the
+        last message that it cites has arrived.
         """
         missing = self.incoming.missing.get(message.message_id)
         if missing is None:
@@ -263,7 +268,7 @@ class Dependencies:
         request = self._repair.requests.get(message.message_id)
         self.note_missing((e for e in unmet if e.message_id not in self.incoming), now_ms, of_turned_away=True)
         for entry in unmet if request is not None and request.asked else ():
-            # The message came because it was requested: what it cites is not merely late.
+            # The message is the answer to a request: its dependencies are not merely late.
             cited = self.incoming.missing.get(entry.message_id)
             if cited is not None and cited.blocked_on is None:
                 self._repair.schedule_request(entry, now_ms, at_once=True)
@@ -275,7 +280,7 @@ class Dependencies:
         return message_id in self.incoming.missing or message_id in self.incoming
 
     def settle(self, message_ids: Iterable[str], now_ms: int, *, lost: bool = False) -> list[SdsOutcome]:
-        """Let no message wait for these ids any more, and deliver those that waited for nothing else."""
+        """Stop all waiting for these ids, and deliver the messages that waited for nothing else."""
         outcomes: list[SdsOutcome] = []
         for message_id in message_ids:
             if lost:
@@ -286,10 +291,10 @@ class Dependencies:
         return outcomes
 
     def give_up(self, message: SdsMessage, now_ms: int) -> list[SdsOutcome]:
-        """Let no message wait any more for one that came and is of no use, once all is here that it cites.
+        """Stop all waiting for a message that arrived and is useless, once its dependencies are met.
 
-        What was sent before it was sent before those that wait for it, too; what is lacking of that is asked for first,
-        and then it need not come again.
+        The messages that wait for it descend from its dependencies, too. So missing dependencies are requested first;
+        the useless message itself need not arrive again.
         """
         unmet = self.absent(message.message_id, self.cited(message))
         if unmet:
@@ -301,7 +306,7 @@ class Dependencies:
         return self.settle([message.message_id], now_ms, lost=True)
 
     def _note_settled(self, message_id: str, *, lost: bool) -> None:
-        # What was gone around, or lost, may become known after all.
+        # The content of a lost or skipped message may become known later.
         is_news = message_id not in self.settled or (self.settled[message_id] and not lost)
         if message_id not in self._history and is_news:
             evicted = self.settled.put(message_id, lost)
@@ -310,9 +315,9 @@ class Dependencies:
                 self._journal.touch(SETTLED, evicted)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> list[SdsOutcome]:
-        """Deliver parked messages without what they wait for, the oldest first, until at most ``keep`` are parked.
+        """Deliver parked messages around their missing dependencies, oldest first, until at most ``keep`` are parked.
 
-        What is missing is still asked for, and is delivered if it comes before its lost timeout.
+        Missing messages are still requested, and delivered if they arrive before the lost timeout.
         """
         outcomes: list[SdsOutcome] = []
         while len(self.incoming) > keep and not self.held_back:
@@ -324,7 +329,7 @@ class Dependencies:
         for message_id in self.incoming.missing_behind(parked):
             outcomes += self._go_around(message_id, now_ms)
         if not self.held_back:
-            # Whatever it still waits for is parked and waits for it in turn.
+            # The remaining dependencies are parked, in a circle or behind one.
             for message_id in list(parked.waiting_for):
                 outcomes += self._go_around(message_id, now_ms)
         return outcomes
@@ -335,23 +340,24 @@ class Dependencies:
         return self._deliver_free(self.incoming.let_go(message_id), now_ms)
 
     def release_waiters(self, message_id: str, now_ms: int) -> list[SdsOutcome]:
-        """Deliver, in the order of arrival, what waited for this id alone, and then what waited for those messages."""
+        """Deliver, in the order of arrival, the messages that waited for this id alone; then likewise their waiters."""
         return self._deliver_free(self._settled(message_id), now_ms)
 
     def set_room(self, messages: float, size_bytes: float) -> None:
-        """Deliver at most so many messages, and content, until the next call; the last message may exceed the bytes.
+        """Until the next call, deliver at most ``messages`` parked messages and ``size_bytes`` bytes of content.
 
-        A message that need not be parked is delivered in any case.
+        The last message may exceed the bytes. A message that need not be parked is delivered without regard to the
+        room, and counts.
         """
         self._room_messages, self._room_bytes = messages, size_bytes
 
     def take_room(self, message: SdsMessage) -> None:
-        """Note that a message is delivered."""
+        """Subtract a delivered message from the room."""
         self._room_messages -= 1
         self._room_bytes -= len(message.content or b"")
 
     def deliver_held_back(self, now_ms: int) -> list[SdsOutcome]:
-        """Deliver messages that are held back while there is room, those first that were held back first."""
+        """Deliver held-back messages in the order in which they were held back, until the room is used up."""
         outcomes: list[SdsOutcome] = []
         while self.held_back and not self._is_full:
             message_id = next(iter(self.held_back))
@@ -371,7 +377,7 @@ class Dependencies:
         return self.incoming.settle(message_id)
 
     def _deliver_free(self, freed: list[Parked], now_ms: int) -> list[SdsOutcome]:
-        """Deliver those of some parked messages that need not wait any more, and then what waited for these alone."""
+        """Deliver those of ``freed`` that wait for nothing, then likewise the messages that waited for these."""
         outcomes: list[SdsOutcome] = []
         met: deque[str] = deque()
         while True:
@@ -382,7 +388,7 @@ class Dependencies:
                     self.held_back[parked.message.message_id] = None
                     continue
                 if len(self.cited(parked.message)) < len(parked.message.causal_history):
-                    # It cites more than is read.
+                    # Only its newest citations are read; older ones may be missing.
                     self.note_gap(now_ms)
                 self.incoming.drop(parked)
                 message = parked.message
@@ -396,11 +402,11 @@ class Dependencies:
             freed = self._settled(met.popleft())
 
     def sweep(self, now_ms: int) -> list[SdsOutcome]:
-        """Deliver around what is missing, or declare it lost, after its time; and report what still is missing."""
+        """After the timeouts, deliver around missing messages or declare them lost; report those still missing."""
         outcomes: list[SdsOutcome] = []
         self.let_time_pass(now_ms)
         waited_ms = self.clock.waited_ms
-        # An own message may enter the history after it was cited (`broadcast`), and that does not release what waits.
+        # An own message may enter the history after it was cited (`broadcast`), without releasing its waiters.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
         outcomes += self._let_go_of_useless(now_ms)
@@ -412,9 +418,9 @@ class Dependencies:
             before_ms = waited_ms - timeout
             waited = [(i, m) for i, m in self.incoming.missing.items() if m.since_waited_ms < before_ms]
             overdue = [(m.since_waited_ms, i) for i, m in waited if m.blocked_on is None or self._waited_longest(m)]
-            # Sorted, so that the order is the same whether the program was restarted or not.
+            # Sorted, so that a restart does not change the order.
             outcomes += self._declare_lost([message_id for _, message_id in sorted(overdue)], now_ms)
-            # Messages that can never be released are given up at once if they fill the buffer.
+            # If the buffer is full, circles are given up at once.
             full = self._biting & {Limit.INCOMING_BUFFER, Limit.INCOMING_BUFFER_BYTES}
             outcomes += self._release_circles(now_ms, waited_ms + 1 if full else waited_ms - timeout)
         self._plan_requests(now_ms)
@@ -424,7 +430,7 @@ class Dependencies:
         return outcomes
 
     def _plan_requests(self, now_ms: int) -> None:
-        """Plan to ask for what is missing and not planned, while few of the planned ones may still come."""
+        """Plan requests for missing messages that have none, while few of the planned ones may still be answered."""
         if not self._repair.config.enabled:
             return
         requests = self._repair.requests
@@ -437,20 +443,20 @@ class Dependencies:
             return
         room = _ASKED_AT_ONCE - sum(scheduled.asked < _IN_VAIN for scheduled in requests)
         for missing in unplanned:
-            # A message that came once is no invention. A forger that invents messages all the time leaves no room.
+            # A message that arrived once exists: it is requested even if requests for invented ids use up the room.
             if room > 0 or missing.turned_away:
                 self._repair.schedule_request(missing.entry, now_ms)
                 room -= 1
 
     def _is_met(self, message_id: str) -> bool:
-        """Return whether no message waits for another one that it cites: it is in the history, or settled."""
+        """Return whether a dependency is met: it is in the history, or settled."""
         return message_id in self._history or message_id in self.settled
 
     def _let_go_of_useless(self, now_ms: int) -> list[SdsOutcome]:
-        """Let no message wait any more for those that came, were of no use, and lack nothing now.
+        """Settle the useless messages (`give_up`) whose dependencies are met by now.
 
-        A message is given up segment by segment, each of which cites those before it. To wait for each anew would take
-        as many lost timeouts.
+        A large message is given up segment by segment, and each segment cites the earlier ones. A separate wait for
+        each segment would take as many lost timeouts.
         """
         outcomes: list[SdsOutcome] = []
         useless = {i: m.release_after for i, m in self.incoming.missing.items() if m.release_after}
@@ -460,10 +466,10 @@ class Dependencies:
         return outcomes
 
     def _ask_again(self, now_ms: int) -> None:
-        """Request the messages that were turned away and are not blocked any more."""
+        """Request the messages that were turned away and are no longer blocked."""
         blocked = [missing for missing in self.incoming.missing.values() if missing.blocked_on is not None]
         if any((missing.blocked_on or "") in self._history for missing in blocked):
-            # The others come after it.
+            # Progress: the maximum wait (`LONGEST_TURNED_AWAY`) of all blocked messages starts over.
             for missing in blocked:
                 missing.first_waited_ms = self.clock.waited_ms
         for missing in blocked:
@@ -475,13 +481,13 @@ class Dependencies:
                 self._repair.schedule_request(missing.entry, now_ms, at_once=True)
 
     def _begin_anew(self, missing: MissingDependency) -> None:
-        """Let the lost timeout of a message begin anew, unless that was done for too long."""
+        """Start the lost timeout of a message over, unless the message has reached its maximum wait."""
         self._journal.touch(MISSING, missing.entry.message_id)
         if not self._waited_longest(missing):
             self.incoming.begin_anew(missing, self.clock.waited_ms)
 
     def _waited_longest(self, missing: MissingDependency) -> bool:
-        """Return whether a message was waited for as long as one may be that is turned away (`LONGEST_TURNED_AWAY`)."""
+        """Return whether a message that is turned away has reached its maximum wait (`LONGEST_TURNED_AWAY`)."""
         longest_ms = (LONGEST_TURNED_AWAY - 1) * self._config.lost_timeout_ms
         return bool(longest_ms) and self.clock.waited_ms - missing.first_waited_ms > longest_ms
 
@@ -492,7 +498,10 @@ class Dependencies:
         return min((at for at in times if at is not None), default=None)
 
     def _next_around_at(self) -> int | None:
-        """Return up to when, in time waited, what waits longest waits for what is missing; None if to the end."""
+        """Return the value of the waiting clock at which the gap timeout of the oldest parked message ends.
+
+        None without a parked message or without a gap timeout.
+        """
         timeout = self._config.gap_timeout_ms
         oldest = next(iter(self.incoming.parked.values()), None) if timeout else None
         return None if oldest is None else oldest.since_waited_ms + timeout + 1
@@ -509,19 +518,19 @@ class Dependencies:
         return None
 
     def can_come(self, possible: bool, now_ms: int) -> None:
-        """Say whether missing messages can come from now on; only such time counts towards the lost timeout."""
+        """Set whether missing messages can arrive from now on; only such time counts towards the timeouts."""
         self.let_time_pass(now_ms)
         self.clock.runs = possible
 
     def let_time_pass(self, now_ms: int, *, waits: bool = False) -> None:
-        """Let the waiting clock advance; it is stored while messages wait here, or in the layer above (``waits``)."""
+        """Advance the waiting clock; it is stored while messages wait here, or in the layer above (``waits``)."""
         if self.clock.advance(now_ms, waits=waits or bool(self.incoming.missing or self.incoming.parked)):
             self._journal.touch(WAITED, "")
 
     def _declare_lost(self, message_ids: list[str], now_ms: int) -> list[SdsOutcome]:
         outcomes: list[SdsOutcome] = []
         for reason in (LossReason.TIMEOUT, LossReason.NO_ROOM):
-            # If the content of a missing message is known otherwise, nothing is lost.
+            # A message whose content is known otherwise is not reported as lost.
             unknown = (i for i in message_ids if self.settled.get(i) is not False)
             entries = tuple(self._entry_of(i) for i in unknown if self._reason_for(i) is reason)
             if entries:
@@ -541,17 +550,17 @@ class Dependencies:
         return HistoryEntry(message_id)
 
     def _give_up_behind(self, parked: Parked, now_ms: int) -> list[SdsOutcome]:
-        """Deliver a parked message after giving up all missing messages that it waits for, itself or through others."""
+        """Declare lost all messages that a parked one waits for, directly or through others, and so deliver it."""
         outcomes = self._declare_lost(self.incoming.missing_behind(parked), now_ms)
         if not self.held_back:
-            # Whatever it still waits for is parked and waits for it in turn.
+            # The remaining dependencies are parked, in a circle or behind one.
             outcomes += self._declare_lost(list(parked.waiting_for), now_ms)
         return outcomes
 
     def _release_circles(self, now_ms: int, not_since_ms: int) -> list[SdsOutcome]:
-        """Release parked messages that cite each other in a circle, which no message can release.
+        """Release parked messages that cite each other in a circle: no arriving message can release them.
 
-        Only forged messages do: an honest sender cannot cite a message that cites the one that it is sending.
+        Only forged messages form a circle: an honest sender cites only messages that were made earlier.
         """
         outcomes: list[SdsOutcome] = []
         oldest = next(iter(self.incoming.parked.values()), None)

@@ -1,10 +1,10 @@
 """The local history (SDS, "Participant state": local log): delivered messages in one agreed order.
 
-Messages are ordered by ascending Lamport timestamp, equal ones by ascending message id, so that participants with the
-same messages have the same log. Id, timestamp, hint and author of each message are kept; its content is not.
+Messages are ordered by ascending Lamport timestamp, equal timestamps by ascending message id, so that participants with
+the same messages have the same log. The log keeps id, timestamp, hint and author of each message, not its content.
 
-Only a window of the newest messages is kept. A message that would stand before it counts as known; otherwise a copy of
-a forgotten message would be delivered again.
+Only a window of the newest messages is kept. A message that is ordered before the window counts as known; otherwise a
+copy of a forgotten message would be delivered again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class HistoryRecord(NamedTuple):
     retrieval_hint: bytes | None
     sender_id: str
     fingerprints: bytes | None = None
-    """`message_id.fingerprint` of each message that was delivered under this id, joined; empty if the id is a digest of
-    its message, and so of one message only; None if the content is unknown."""
+    """`message_id.fingerprint` of each message that was delivered under this id, joined.
+
+    Empty if the id is a digest of its message, so that no other message has it; None if the content is unknown."""
 
     @property
     def entry(self) -> HistoryEntry:
@@ -37,14 +38,14 @@ class LocalHistory:
     """Delivered messages, ordered by (Lamport timestamp, message id)."""
 
     def __init__(self, cited: int) -> None:
-        """Make an empty history that keeps its newest ``cited`` entries at hand."""
+        """Make an empty history that caches its newest ``cited`` entries."""
         self._records: dict[str, HistoryRecord] = {}
         self._ordered: list[HistoryRecord] = []
         self._cited = cited
         self._tail: tuple[HistoryEntry, ...] | None = ()
-        """The newest entries; None if they are not known."""
+        """The newest entries; None if they are not cached."""
         self.window: tuple[int, str] | None = None
-        """Timestamp and id of the newest message that was forgotten; None if none was."""
+        """Timestamp and id of the newest forgotten message, or None."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -60,17 +61,17 @@ class LocalHistory:
         return self._records.get(message_id)
 
     def entry(self, cited: HistoryEntry) -> HistoryEntry:
-        """Return a citation with the hint that is known by now."""
+        """Return a citation with its current hint."""
         record = self._records.get(cited.message_id)
         return cited if record is None else record.entry
 
     def missing_from(self, entries: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
-        """Return those of the entries that are not in the history, in their order."""
+        """Return the entries that are not in the history, in the given order."""
         records = self._records
         return [entry for entry in entries if entry[0] not in records]
 
     def add(self, record: HistoryRecord) -> bool:
-        """Insert a message in order; return False if its id is there already."""
+        """Insert a message in order; return False if its id is already in the history."""
         if record.message_id in self._records:
             return False
         self._records[record.message_id] = record
@@ -84,7 +85,7 @@ class LocalHistory:
         return True
 
     def is_before_window(self, lamport: int, message_id: str) -> bool:
-        """Return whether a message would stand before the messages that are kept."""
+        """Return whether a message is ordered before the window."""
         return self.window is not None and (lamport, message_id) <= self.window
 
     def forget_oldest(self, count: int) -> list[str]:
@@ -104,16 +105,16 @@ class LocalHistory:
         self.add(record)
 
     def remove(self, message_id: str) -> None:
-        """Remove a message; it does not count as known then."""
+        """Remove a message; it no longer counts as known."""
         del self._ordered[self._index_of(self._records.pop(message_id))]
         self._tail = None
 
     def set_hint(self, message_id: str, hint: bytes) -> bool:
-        """Give a message the retrieval hint that it lacks; return whether anything changed."""
+        """Set the retrieval hint of a message that has none; return whether anything changed."""
         return self._change_hint(message_id, None, hint)
 
     def clear_hint(self, message_id: str, hint: bytes) -> bool:
-        """Take a hint back if it is this one; return whether anything changed."""
+        """Remove a hint if it equals ``hint``; return whether anything changed."""
         return self._change_hint(message_id, hint, None)
 
     def _change_hint(self, message_id: str, old_hint: bytes | None, new_hint: bytes | None) -> bool:
@@ -132,8 +133,8 @@ class LocalHistory:
     def last(self, not_after: int | None = None) -> tuple[HistoryEntry, ...]:
         """Return the newest ``cited`` messages as causal history, oldest first.
 
-        Messages with a timestamp later than ``not_after`` are left out: otherwise messages of one participant whose
-        clock is far ahead would be all that is ever cited.
+        Messages with a timestamp later than ``not_after`` are omitted: otherwise a participant whose clock is far ahead
+        would occupy all citations with its messages.
         """
         if not_after is not None and self._ordered and self._ordered[-1].lamport > not_after:
             return self._before(bisect_left(self._ordered, (not_after + 1,)))

@@ -1,7 +1,7 @@
 """The incoming buffer (SDS, "Participant state"): messages whose dependencies have not been delivered.
 
-Each parked message has the ids that it waits for, and each of these ids has the messages that wait for it, so that a
-delivery releases its dependants without a search. The memory of both is charged to the message that waits.
+Each parked message has the ids that it waits for, and each of these ids has its waiters. A delivery releases its
+waiters without a search. The memory of both directions is charged to the message that waits.
 """
 
 from __future__ import annotations
@@ -14,47 +14,45 @@ from typing import Final
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _WAIT_BYTES: Final = 100
-"""What it costs to remember that one message waits for another; charged to the message that waits."""
+"""Memory of the relation between a waiting message and one dependency, charged to the waiting message."""
 _WAITERS_LOOKED_AT: Final = 20
-"""Messages that wait for one missing message and that are looked at: ten thousand may be parked."""
+"""Waiters of one missing message that are examined; ten thousand may be parked."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Parked:
-    """A message that waits."""
+    """A message that waits for its dependencies."""
 
     message: SdsMessage
     encoded: bytes
     retrieval_hint: bytes | None
     since_waited_ms: int
-    """The waiting clock when it came (`fairway.protocol.sds.wait_clock`)."""
+    """The waiting clock at its arrival (`fairway.protocol.sds.wait_clock`)."""
     order: int
-    """Its number among all messages that were ever parked."""
+    """Number among all messages ever parked."""
     waiting_for: dict[str, None]
     """Ids, in the order of citation."""
     size_bytes: int
-    """Memory that it takes, approximately."""
+    """Approximate memory."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MissingDependency:
-    """A message that is cited and not here."""
+    """A cited message that has not arrived, or was turned away."""
 
     entry: HistoryEntry
     since_ms: int
-    """When it was first noticed to be missing."""
+    """Time when it was first noted as missing, in Unix milliseconds."""
     since_waited_ms: int
-    """The waiting clock from which its lost timeout counts: when it was first noticed, or was last turned away."""
+    """The waiting clock at the start of its lost timeout; a message that is turned away starts over."""
     first_waited_ms: int
-    """The waiting clock when it was first noticed, or when a message came that a blocked one waited for."""
+    """The waiting clock at the start of its maximum wait (`fairway.protocol.sds.dependencies.LONGEST_TURNED_AWAY`)."""
     turned_away: bool = False
-    """Whether it came, and there was no room for it, here or in the layer above."""
+    """Whether it arrived and was turned away, here or by the layer above."""
     blocked_on: str | None = None
-    """The message that it cites and that is not here, if it was turned away: it is not requested before that one has
-    come; None if it may come at any time."""
+    """The unmet dependency after whose arrival it is requested again, if it was turned away; None if not blocked."""
     release_after: tuple[str, ...] = ()
-    """What was not here of what it cites, if it came and was of no use (`Dependencies.give_up`): once all of that is
-    met, nothing waits for it."""
+    """Unmet dependencies of a useless message (`Dependencies.give_up`): once they are met, no message waits for it."""
 
 
 class IncomingBuffer:
@@ -82,7 +80,7 @@ class IncomingBuffer:
         waited_ms: int,
         order: int | None = None,
     ) -> None:
-        """Keep a message until the missing entries are met; ``order`` is given only to one that was parked before."""
+        """Keep a message until the missing entries are met; ``order`` is given only when stored state is loaded."""
         if order is None:
             order = self._order + 1
         self._order = max(self._order, order)
@@ -102,10 +100,10 @@ class IncomingBuffer:
             self._waiters.setdefault(message_id, []).append(message.message_id)
 
     def note_missing(self, entry: HistoryEntry, now_ms: int, waited_ms: int) -> bool:
-        """Note that a message is cited and not here; return whether that, or its hint or author, is new.
+        """Note that a cited message is missing; return whether it, its hint or its author is new.
 
-        The latest hint counts. The first participant that cites a message is mostly its author, and js-waku's authors
-        cite their own messages under hashes that no store knows.
+        The latest hint counts. The first participant that cites a message is usually its author, and authors in
+        js-waku cite their own messages with hashes that no store knows.
         """
         message_id, hint, sender_id = entry
         known = self.missing.get(message_id)
@@ -120,20 +118,20 @@ class IncomingBuffer:
         return known.entry != old
 
     def begin_anew(self, missing: MissingDependency, waited_ms: int) -> None:
-        """Let the lost timeout of a message begin anew, because it came and so can come again."""
+        """Start the lost timeout of a message over, and make it the newest missing message."""
         message_id = missing.entry.message_id
         missing.since_waited_ms = waited_ms
         self.missing[message_id] = self.missing.pop(message_id)
 
     def settle(self, message_id: str) -> list[Parked]:
-        """Let no message wait for an id any more, which is not missing any more; return those that waited for it."""
+        """Stop all waiting for an id, remove it from the missing ones, and return its waiters."""
         self.missing.pop(message_id, None)
         return self.let_go(message_id)
 
     def let_go(self, message_id: str) -> list[Parked]:
-        """Let no parked message wait for an id any more; return those that waited for it.
+        """Stop all waiting for an id, and return its waiters.
 
-        They are returned in the order in which they were parked, and stay parked until `drop`.
+        They are in the order in which they were parked, and stay parked until `drop`.
         """
         freed = [self.parked[waiter_id] for waiter_id in self._waiters.pop(message_id, ())]
         for parked in freed:
@@ -141,19 +139,19 @@ class IncomingBuffer:
         return freed
 
     def is_waited_for(self, message_id: str) -> bool:
-        """Return whether a parked message waits for this id; none waits for what only sync messages cite."""
+        """Return whether a parked message waits for this id; if only sync messages cite it, none does."""
         return message_id in self._waiters
 
     def fewest_lacked_with(self, message_id: str) -> int | None:
-        """Return how many ids the message waits for that waits for this one and for the fewest others.
+        """Return the smallest number of ids that a waiter of this one waits for; None if it has no waiter.
 
-        None if no message waits for it. Of many that do, only some are looked at.
+        At most `_WAITERS_LOOKED_AT` waiters are examined.
         """
         waiters = islice(self._waiters.get(message_id, ()), _WAITERS_LOOKED_AT)
         return min((len(self.parked[waiter_id].waiting_for) for waiter_id in waiters), default=None)
 
     def waits_behind(self, message_id: str) -> list[Parked]:
-        """Return the parked messages that wait for an id, themselves or through others, the nearest first."""
+        """Return the parked messages that wait for an id, directly or through others, the nearest first."""
         behind: dict[str, Parked] = {}
         line = [message_id]
         for reached in line:
@@ -164,7 +162,7 @@ class IncomingBuffer:
         return list(behind.values())
 
     def drop(self, parked: Parked) -> None:
-        """Take a message out of the buffer; it may still wait."""
+        """Remove a message from the buffer, even if it still waits."""
         message_id = parked.message.message_id
         for waited_for in parked.waiting_for:
             waiters = self._waiters[waited_for]
@@ -175,7 +173,7 @@ class IncomingBuffer:
         self.parked_bytes -= parked.size_bytes
 
     def waits_in_vain(self) -> list[Parked]:
-        """Return, oldest first, the parked messages that no missing message can release when it comes."""
+        """Return, oldest first, the parked messages that no arrival of a missing message can release."""
         hopeful: set[str] = set()
         reached = list(self.missing)
         while reached:
@@ -186,7 +184,7 @@ class IncomingBuffer:
         return [parked for message_id, parked in self.parked.items() if message_id not in hopeful]
 
     def missing_behind(self, parked: Parked) -> list[str]:
-        """Return the missing messages that a parked one waits for, itself or through other parked ones."""
+        """Return the missing messages that a parked one waits for, directly or through other parked ones."""
         visited = {parked.message.message_id}
         missing: dict[str, None] = {}
         to_visit = [parked]

@@ -1,4 +1,4 @@
-"""What SDS judges a received message to be, and what it returns to the layer above, in the order of the events."""
+"""The judgement of a received message, and the outcomes that SDS returns to the layer above in order of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 
 
 class Judgement(Enum):
-    """What a received message is to this participant (`fairway.protocol.sds.channel.MessageChannel.judge`)."""
+    """The kinds of received messages (`fairway.protocol.sds.channel.MessageChannel.judge`)."""
 
     FOREIGN = "of another channel"
     OWN = "of our sender id"
@@ -25,7 +25,7 @@ class Judgement(Enum):
 
     @property
     def is_new_content(self) -> bool:
-        """Whether SDS takes in its content, and so acknowledges it."""
+        """Whether SDS accepts, and so acknowledges, the content."""
         return self in {Judgement.NEW, Judgement.SECOND}
 
 
@@ -33,33 +33,33 @@ class ContentRefusal(Enum):
     """Why the layer above refused the content of a message (`fairway.protocol.sds.channel.MessageChannel.refuse`)."""
 
     NO_ROOM = "no room"
-    """It can be taken in later."""
+    """Acceptable later."""
     USELESS = "useless"
-    """Its message was given up."""
+    """Of a message that was given up, or that does not match its hash."""
     INVALID = "invalid"
-    """Another message may have its id."""
+    """Invalid; another message may have its id."""
 
 
 class Ignored(Enum):
-    """Why a received message changed nothing."""
+    """Why a received message was ignored."""
 
     FOREIGN_CHANNEL = "foreign-channel"
     OWN = "own"
     DUPLICATE = "duplicate"
-    """It was received before. Its sender seems not to know that."""
+    """Received before; its sender seems not to have an acknowledgement."""
     FORGED = "forged"
-    """It has our sender id without being ours, or the id of another message."""
+    """Not ours despite our sender id, or not the owner of its id."""
     FORGOTTEN = "forgotten"
-    """It stands before the messages that the history keeps, and so counts as received long ago."""
+    """Ordered before the window of the history, so that it counts as received long ago."""
     NO_ROOM = "no-room"
-    """It would have to be parked, and there is no room: it was not received, and has to come again."""
+    """Turned away, because it needs parking and the buffer is full: not received, to be transmitted again."""
     ANSWER = "answer"
-    """It was received before, and is an answer to a repair request: it says nothing about what its sender knows."""
+    """Received before, and an answer to a repair request: its sender may have the acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageIgnored:
-    """A message came and was ignored."""
+    """A message was ignored."""
 
     message_id: str
     why: Ignored
@@ -67,7 +67,7 @@ class MessageIgnored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageArrived:
-    """A message of another participant was received for the first time, whatever its dependencies."""
+    """A message of another participant was received for the first time; its dependencies may be missing."""
 
     message: SdsMessage
     kind: Kind
@@ -75,11 +75,11 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReady:
-    """A content message is in the history now: each of its dependencies is, too, was declared lost, or gone around."""
+    """A content message entered the history: each dependency is in the history, lost or skipped."""
 
     message: SdsMessage
     dependencies_met: bool
-    """False if a dependency was declared lost, or the message was delivered around it."""
+    """False if a dependency was declared lost or skipped."""
 
     @property
     def message_id(self) -> str:
@@ -89,21 +89,21 @@ class MessageReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderIdShared:
-    """A message with our sender id came that this participant did not send: another process uses the same sender id."""
+    """Another process uses our sender id: a message with it arrived that this participant did not send."""
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependenciesMissing:
-    """These messages are cited, and neither here nor declared lost."""
+    """These cited messages have neither arrived nor been declared lost."""
 
     entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DependenciesLost:
-    """These messages were missing for too long: no message waits for them any more."""
+    """These messages were given up: no message waits for them any more."""
 
     entries: tuple[HistoryEntry, ...]
     reason: LossReason = LossReason.TIMEOUT
@@ -111,7 +111,7 @@ class DependenciesLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReviewed:
-    """Evidence about an own message came in."""
+    """A received message gave evidence about an own message."""
 
     review: Review
 

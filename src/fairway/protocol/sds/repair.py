@@ -1,19 +1,23 @@
-"""SDS-R for one participant: asking for missing messages, and answering others (SDS, "SDS Repair (SDS-R)").
+"""SDS-R for one participant: requests for missing messages, and answers to others (SDS, "SDS Repair (SDS-R)").
 
-A participant that misses a message waits until T_req, then names it in the repair_request of the next message that it
-sends. A participant that has the message waits until T_resp and broadcasts the original again, unless another
-participant did so before. Both times are spread by hashes (`fairway.wire.repair_hash`), so that one of many
-participants is first, and the others receive its message and do nothing.
+A participant that misses a message waits until T_req, then names it in the repair_request of its next message. A
+participant that has the message waits until T_resp and broadcasts the original again, unless another participant did so
+before. Hashes spread both times (`fairway.wire.repair_hash`): one of many participants is first, and the others receive
+its message and do nothing.
 
-A request is repeated while the message is missing, after twice the first wait, at most two minutes (js-waku asks only
-once). A request of another participant for the same message puts it off, by twice the first wait and a limited number
-of times. A planned answer is called off when the message is received again.
+A request is repeated while the message is missing, after twice the first wait, at most two minutes (js-waku requests
+only once). A request of another participant for the same message delays the own request by twice the first wait, a
+limited number of times. A planned answer is cancelled if the message is received again.
 
-Any participant may ask for any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
-answers are limited. The first answer for a message is free. Before each further answer for it there is a rest, which
-doubles each time. All further answers together may have as many bytes as the messages that were sent and received, and
-a small allowance that grows with time; the last one may exceed that, and then the others wait. After a restart the
-messages that are retained count as sent and received.
+Any participant may request any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
+answers are limited:
+
+* The first answer for a message is free.
+* A rest precedes each further answer for the same message. It doubles each time, at most three times.
+* All further answers together may have as many bytes as the messages that were sent and received, plus a small
+  allowance that grows with time. The last answer may exceed that; the following ones wait.
+
+After a restart the retained messages count as sent and received.
 """
 
 from __future__ import annotations
@@ -30,32 +34,35 @@ from fairway.wire.repair_hash import RepairHash
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 MAX_REQUESTS_PER_MESSAGE: Final = 3
-"""Repair requests carried by one outgoing message."""
+"""Repair requests in one outgoing message."""
 _MAX_REQUESTS_READ: Final = 10
 """Repair requests read of a received message; implementations of SDS-R send 3."""
 MAX_TRACKED: Final = 1_000
 """Entries in each of the two repair buffers."""
 _PARTICIPANTS_PER_GROUP: Final = 128
 _LONGEST_WAIT_MS: Final = 120_000
-"""A missing message is given up after an hour (lost_timeout_ms). If half of all messages are lost, one request in four
-is answered: fifteen requests miss one message in seventy-five, thirty miss one in five thousand."""
+"""Longest wait between two own requests for a message: thirty requests within lost_timeout_ms, an hour.
+
+If half of all messages are lost, one request in four is answered. Fifteen requests miss one message in seventy-five,
+thirty miss one in five thousand."""
 _MAX_REST_DOUBLINGS: Final = 3
 _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
 _FIRST_MESSAGES: Final = 14
 _MESSAGE_INTERVAL_MS: Final = 37_500
-"""The allowance is for so many messages at first, and grows by one in this time, as sync messages come."""
+"""Time in which the allowance, `_FIRST_MESSAGES` at first, grows by one message; the rate of sync messages."""
 _FEWEST_MESSAGE_BYTES: Final = 512
-"""A message without content has about so many bytes, or those of its filter if each message has one."""
+"""Approximate bytes of a message without content, unless its filter is larger."""
 _ENTRY_BYTES: Final = 128
-"""About so many has a history entry with its hint and author."""
+"""Approximate bytes of a history entry with its hint and author."""
 _MAX_CREDIT_BYTES: Final = 8_388_608
-"""The allowance does not grow beyond this."""
+"""Maximum of the allowance."""
 _OVERDUE_SHARE: Final = 3
-"""Of the requests that one message carries, one in so many is chosen because it is most overdue, the others because
-they were made least often (`Repair.take_requests`)."""
+"""Requests of one message for each that is chosen because it is the most overdue (`Repair.take_requests`).
+
+The others are those made least often."""
 _MAX_HEARD_IN_BETWEEN: Final = 8
-"""How many requests of others put off an own request, until it is made."""
+"""Requests of others that delay an own request before it is made, at most."""
 
 REPAIR_REQUESTS: Final = "repair_requests"
 REPAIR_RESPONSES: Final = "repair_responses"
@@ -67,13 +74,13 @@ def response_groups_for(participants: int) -> int:
 
 
 def request_offset(hashes: RepairHash, participant_id: str, message_id: str, config: RepairConfig) -> int:
-    """Return how long after it noticed that a message is missing a participant asks for it (SDS-R: T_req)."""
+    """Return the wait in ms between the detection of a missing message and its first request (SDS-R: T_req)."""
     window = config.t_max_ms - config.t_min_ms
     return config.t_min_ms + (hashes.pair(participant_id, message_id) % window if window else 0)
 
 
 def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, message_id: str, groups: int) -> bool:
-    """Return whether a participant is among those that answer for a message; its author always is."""
+    """Return whether a participant belongs to the response group of a message; the author always does."""
     if groups <= 1:
         return True
     mine, authors = hashes.pair(participant_id, message_id), hashes.pair(author_id, message_id)
@@ -81,21 +88,21 @@ def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, m
 
 
 class Scheduled(NamedTuple):
-    """An entry of a repair buffer: when it is due, and for which message. Entries sort by these fields."""
+    """An entry of a repair buffer: a time and a message. Entries sort by these fields."""
 
     at_ms: int
     message_id: str
     entry: HistoryEntry
     asked: int = 0
-    """How often this participant asked for it."""
+    """Requests by this participant."""
     heard: int = 0
-    """How often others asked for it since."""
+    """Requests by others since the last own one."""
 
 
 class RepairBuffer:
     """Entries ordered by time, at most one per message id, bounded.
 
-    When it is full, the entry that is due last is removed, or not added (SDS-R keeps what is most overdue).
+    A full buffer evicts or rejects the entry that is due last (SDS-R keeps the most overdue).
     """
 
     def __init__(self) -> None:
@@ -116,7 +123,7 @@ class RepairBuffer:
         return self._by_id.get(message_id)
 
     def add(self, entry: HistoryEntry, at_ms: int, asked: int = 0, heard: int = 0) -> tuple[bool, str | None]:
-        """Schedule an entry unless its id is there; return (whether added, id that had to make room)."""
+        """Schedule an entry unless its id is scheduled; return (whether added, evicted id)."""
         if entry.message_id in self._by_id:
             return False, None
         scheduled = Scheduled(at_ms, entry.message_id, entry, asked, heard)
@@ -131,7 +138,7 @@ class RepairBuffer:
         return True, evicted
 
     def remove(self, message_id: str) -> bool:
-        """Take an entry out; return whether it was there."""
+        """Remove an entry; return whether it was scheduled."""
         scheduled = self._by_id.pop(message_id, None)
         if scheduled is None:
             return False
@@ -139,7 +146,7 @@ class RepairBuffer:
         return True
 
     def reschedule(self, message_id: str, at_ms: int, asked: int, heard: int = 0) -> bool:
-        """Move an entry to another time; return whether it was there."""
+        """Move an entry to another time; return whether it was scheduled."""
         old = self._by_id.get(message_id)
         if old is None:
             return False
@@ -148,7 +155,7 @@ class RepairBuffer:
         return True
 
     def due(self, now_ms: int, limit: int | None = None) -> list[Scheduled]:
-        """Return the entries whose time has come, earliest first, at most ``limit``."""
+        """Return the due entries, earliest first, at most ``limit``."""
         found: list[Scheduled] = []
         for scheduled in islice(self._ordered, limit):
             if scheduled.at_ms > now_ms:
@@ -173,7 +180,7 @@ class Repair:
         *,
         bloom_bytes: int,
     ) -> None:
-        """Make empty buffers; ``bloom_bytes``: of the filter that each own message has, or 0."""
+        """Make empty buffers; ``bloom_bytes`` is the size of the filter in each own message, or 0."""
         self.requests = RepairBuffer()
         self.responses = RepairBuffer()
         self.config = config
@@ -181,18 +188,17 @@ class Repair:
         self._hashes = hashes
         self._journal = journal
         self.lacked_together: Callable[[str], int] = lambda _: 1
-        """How many missing messages whoever cites a missing one lacks; set by the layer above."""
+        """Number of missing messages that share a citing message with a given one; set by the layer above."""
         self.answers_awaited: BoundedDict[str, bool] = BoundedDict(MAX_TRACKED)
-        """Ids of messages that are here and that others asked for: the next copy that comes is an answer to them."""
+        """Ids of held messages that others requested: the next copy that arrives is an answer to them."""
         self.rests_until: BoundedDict[str, tuple[int, int]] = BoundedDict(_MAX_ANSWERED)
-        """For each id that was answered, until when it rests, and how often it was answered; the oldest answer
-        first."""
+        """End of the rest and number of answers for each answered id, the oldest answer first."""
         self._message_bytes = max(bloom_bytes, _FEWEST_MESSAGE_BYTES)
         self._credit_bytes = _FIRST_MESSAGES * self._message_bytes
         self._credited_ms: int | None = None
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> None:
-        """Plan to ask for a missing message, at T_req or ``at_once``."""
+        """Plan to request a missing message, at T_req or ``at_once``."""
         if not self.config.enabled:
             return
         at_ms = now_ms if at_once else now_ms + self._wait(entry.message_id)
@@ -207,12 +213,12 @@ class Repair:
             self._journal.touch(REPAIR_REQUESTS, entry.message_id)
 
     def take_requests(self, now_ms: int) -> tuple[HistoryEntry, ...]:
-        """Return what to ask for now, at most as many entries as one message carries (SDS-R).
+        """Return the messages to request now, at most `MAX_REQUESTS_PER_MESSAGE` (SDS-R).
 
-        Most of them are those that were asked for least often, the most overdue first. A forged message may cite many
-        ids that do not exist; a message that exists need not wait until all of those were asked for again. So each
-        request for one of many that a message lacks counts as that many: those of a message have one share together.
-        The rest are the most overdue, however often they were asked for.
+        Most of them are those requested least often, the most overdue first. A forged message may cite many ids that do
+        not exist, and must not delay requests for messages that exist. So a request counts once for each message that
+        is missing together with the requested one: all dependencies of one message have one share together. The others
+        are the most overdue, regardless of their number of requests.
         """
         if not self.config.enabled or not len(self.requests):
             return ()
@@ -234,9 +240,9 @@ class Repair:
                 self._journal.touch(REPAIR_REQUESTS, entry.message_id)
 
     def heard_request(self, message_id: str, now_ms: int) -> None:
-        """Note that another participant asked for a message: an own request waits as though it had been made.
+        """Note that another participant requested a message: an own request for it waits for the answer.
 
-        That is done a limited number of times, because forged requests would put it off for ever.
+        A limited number of requests have this effect; otherwise forged ones could delay the own request for ever.
         """
         scheduled = self.requests.get(message_id)
         if scheduled is not None and scheduled.heard < _MAX_HEARD_IN_BETWEEN:
@@ -245,20 +251,20 @@ class Repair:
     def review_requests(
         self, message: SdsMessage, holds: Callable[[str], bool], participants: int, now_ms: int
     ) -> None:
-        """Go through what a message of another participant asks for; ``holds`` says which messages are here."""
+        """Plan answers to the repair requests of a message; ``holds`` returns whether a message is here."""
         requests = {entry.message_id: entry for entry in message.repair_request[:_MAX_REQUESTS_READ]}
         for message_id, entry in requests.items():
             self.heard_request(message_id, now_ms)
             if not holds(message_id):
                 continue
-            # If the response group did not answer the last request, everybody who has the message answers: the members
-            # of the group are the same for each request, and may all have left.
+            # If the response group did not answer the last request, all participants with the message answer: the group
+            # is the same for each request, and all its members may be offline.
             groups = 1 if message_id in self.answers_awaited else response_groups_for(participants)
             self.schedule_response(entry, now_ms, groups, self.rests_until.get(message_id, (0, 0))[0])
             self.answers_awaited[message_id] = True
 
     def schedule_response(self, entry: HistoryEntry, now_ms: int, groups: int, not_before_ms: int = 0) -> None:
-        """Plan to answer, at T_resp, for a message that we hold, if this participant is of its response group."""
+        """Plan to answer, at T_resp, for a held message, if this participant belongs to its response group."""
         author = entry.sender_id
         if not self.config.enabled or not author:
             return
@@ -273,7 +279,7 @@ class Repair:
             self._journal.touch(REPAIR_RESPONSES, entry.message_id)
 
     def take_responses(self, now_ms: int) -> list[str]:
-        """Return the ids of messages whose answer is due, and forget them."""
+        """Remove the due answers, and return their message ids."""
         due = [scheduled.message_id for scheduled in self.responses.due(now_ms)]
         for message_id in due:
             self.responses.remove(message_id)
@@ -281,19 +287,19 @@ class Repair:
         return due
 
     def earned(self, message: SdsMessage) -> None:
-        """Note that a message was sent or received: answers may have as many bytes more."""
+        """Add the bytes of a sent or received message to the allowance of answers."""
         size_bytes = len(message.content or b"") + len(message.bloom_filter or b"")
         size_bytes += _ENTRY_BYTES * (1 + len(message.causal_history))
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
 
     def may_answer(self, message_id: str, size_bytes: int, now_ms: int) -> bool:
-        """Return whether a message of that size may be broadcast again now, and note it if so."""
+        """Return whether a message of that size may be broadcast again now, and charge it if so."""
         passed_ms = 0 if self._credited_ms is None else max(0, now_ms - self._credited_ms)
         self._credited_ms = now_ms
         grown_bytes = passed_ms * self._message_bytes // _MESSAGE_INTERVAL_MS
         self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + grown_bytes)
         until_ms, times = self.rests_until.pop(message_id, (0, 0))
-        # Whatever its size: while smaller ones are asked for, the allowance is never enough for a large one.
+        # Regardless of the size: requests for smaller messages could keep the allowance too small for a large one.
         is_paid = not times or self._credit_bytes > 0
         if times and is_paid:
             self._credit_bytes -= size_bytes
@@ -303,14 +309,14 @@ class Repair:
         return is_paid
 
     def not_answered(self, message_id: str, size_bytes: int) -> None:
-        """Note that an answer that might be given never left: what `may_answer` noted of it is taken back."""
+        """Undo the charge of `may_answer` for an answer that was not sent."""
         _, times = self.rests_until.pop(message_id, (0, 0))
         if times > 1:
             self._credit_bytes = min(_MAX_CREDIT_BYTES, self._credit_bytes + size_bytes)
             self.rests_until[message_id] = (0, times - 1)
 
     def forget(self, message_id: str) -> bool:
-        """Neither ask nor answer for a message that was received (SDS-R: remove from both buffers).
+        """Remove a received message from both buffers (SDS-R).
 
         Return whether it is an answer to a request of another participant.
         """
@@ -321,7 +327,7 @@ class Repair:
         return self.answers_awaited.pop(message_id, False)
 
     def plan_anew(self, now_ms: int) -> None:
-        """Plan nothing later than if it were planned now: the clock by which it was planned may have been ahead."""
+        """Limit each planned time to the time of a plan made now: the clock may have been ahead."""
         for scheduled in list(self.requests):
             if scheduled.at_ms > now_ms + self._wait(scheduled.message_id, scheduled.asked, scheduled.heard):
                 self._back_off(scheduled.message_id, scheduled.asked, now_ms, scheduled.heard)
@@ -342,9 +348,10 @@ class Repair:
         return self.responses.next_at()
 
     def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
-        """Return how long to wait before asking: T_req, and twice as long after a request; own ones within a bound.
+        """Return the wait in ms before the next request: T_req at first, then twice T_req.
 
-        If many participants lack a message, a request of one is ``heard`` by the others, and counts as theirs.
+        After an own request the wait is at most `_LONGEST_WAIT_MS`, or t_min_ms if longer. After a ``heard`` request of
+        another participant it has no bound.
         """
         first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self.config)
         if heard:

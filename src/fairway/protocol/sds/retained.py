@@ -1,6 +1,7 @@
-"""Messages that are kept whole to answer repair requests (SDS, "SDS Repair (SDS-R)").
+"""Messages that are kept in full to answer repair requests (SDS, "SDS Repair (SDS-R)").
 
-They are bounded by number and by bytes; the oldest are removed first. An answer is the original message, byte for byte.
+Their number and their bytes are bounded; the oldest are evicted first. An answer is the original message, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Retained(NamedTuple):
     """A kept message."""
 
     order: int
-    """Its number among all messages that were ever kept; it is stored, so that the order survives a restart."""
+    """Number among all messages ever kept; stored, so that the order survives a restart."""
     encoded: bytes
 
 
@@ -47,7 +48,7 @@ class RetainedMessages:
         return iter(self._messages)
 
     def keep(self, message: SdsMessage, encoded: bytes | None = None) -> None:
-        """Keep a message; it is encoded if its bytes are not given."""
+        """Keep a message; without ``encoded``, it is encoded here."""
         if not self._enabled or message.message_id in self._messages:
             return
         self._journal.touch(RETAINED, message.message_id)
@@ -61,7 +62,7 @@ class RetainedMessages:
             self._journal.touch(RETAINED, message_id)
 
     def keep_again(self, message_id: str, order: int, encoded: bytes) -> None:
-        """Keep a message that was kept before; the oldest are to be given first."""
+        """Keep a message under its stored ``order``; the caller restores the oldest first."""
         self._messages[message_id] = Retained(order, encoded)
         self._order = order
         self._bytes += len(encoded)
@@ -71,14 +72,14 @@ class RetainedMessages:
             self._journal.touch(RETAINED, oldest)
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message, if it is kept."""
+        """Return the bytes of a kept message, or None."""
         kept = self._messages.get(message_id)
         return None if kept is None else kept.encoded
 
     def row(self, message_id: str) -> Row | None:
-        """Return a kept message as a row: its number and its bytes."""
+        """Return the row of a kept message, its number and its bytes; or None."""
         return self._messages.get(message_id)
 
     def order(self, message_id: str) -> int:
-        """Return the number of a kept message among all that were ever kept."""
+        """Return the number of a kept message among all messages ever kept."""
         return self._messages[message_id].order

@@ -2,10 +2,10 @@
 
 SDS, "Participant state": the filter holds ids of received messages and SHOULD roll over so that it stays bounded. When
 the capacity is reached, the filter is rebuilt from the newest 80 % of its ids. So the rate of false positives never
-exceeds the one that the filter is made for, and recent messages are always in it. js-waku never rolls its filter over:
-beyond 10,000 messages its false positives become false acknowledgements.
+exceeds the configured rate, and recent messages are always in the filter. js-waku never rolls its filter over: beyond
+10,000 messages its false positives become false acknowledgements.
 
-Few messages have a filter (`fairway.protocol.sds.vouching`), so ids are hashed when one is made, all new ones together.
+Few messages have a filter (`fairway.protocol.sds.vouching`). So all new ids are hashed together when a filter is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from fairway.wire.bloom import BloomFilter, BloomParameters, BloomWire
 
 _KEPT_SHARE: Final = 0.8
-"""nim-sds keeps the same share."""
+"""Share of the newest ids that a rollover keeps, as in nim-sds."""
 
 
 class RollingBloom:
@@ -30,22 +30,22 @@ class RollingBloom:
         self._filter = BloomFilter(parameters, wire)
         self._ids: list[str] = []
         self._positions = array("I")
-        """Bit positions of the first ids, one after the other: of those that are in the filter."""
+        """Bit positions of the ids that are already in the filter, concatenated in the order of the ids."""
         self._words: bytes | None = None
 
     def __len__(self) -> int:
-        """Return how many insertions the filter holds."""
+        """Return the number of ids."""
         return len(self._ids)
 
     def insert(self, message_id: str) -> None:
-        """Put an id in, rolling over when the filter is full."""
+        """Insert an id; a full filter rolls over."""
         if len(self._ids) >= self.parameters.capacity:
             self._roll_over()
         self._ids.append(message_id)
         self._words = None
 
     def refill(self, message_ids: Iterable[str]) -> None:
-        """Make the newest of the given ids, oldest first, the content of the filter."""
+        """Replace the content by the given ids, oldest first; only the newest that fit are kept."""
         self._ids.clear()
         self._positions = array("I")
         self._filter = BloomFilter(self.parameters, self._filter.wire)
@@ -54,7 +54,7 @@ class RollingBloom:
             self.insert(message_id)
 
     def words(self) -> bytes:
-        """Return the filter's words as they are sent; the same object until an id is inserted."""
+        """Return the filter's words in wire format; the same object until an id is inserted."""
         if self._words is None:
             self._words = bytes(self._up_to_date())
         return self._words

@@ -1,9 +1,13 @@
 """The state of a `MessageChannel` as rows (see `fairway.protocol.journal`), and back.
 
-The rest is rebuilt: the bloom filter from the newest messages of the history; what a parked message waits for from its
-causal history; which messages descend from own ones, and which are uncited, from the messages that are kept whole.
-Without repairs, for which they are kept, uncited messages have rows. If a message is not kept, an acknowledgement by
-its citation may at first count as a possible one only.
+Three parts have no rows and are rebuilt:
+
+* the bloom filter, from the newest messages of the history and the parked messages
+* the dependencies of a parked message, from its causal history
+* the descendants of own messages and the uncited messages, from the retained messages
+
+Without repairs no message is retained, and uncited messages have rows. If a message is not retained, an acknowledgement
+through its citation may at first count only as a possible one.
 """
 
 from __future__ import annotations
@@ -43,11 +47,11 @@ TABLES: Final = (
     PARTICIPANTS,
     UNCITED,
 )
-"""In the order in which they are loaded: rows may need those of earlier tables."""
+"""Tables in the order of loading: rows may need those of earlier tables."""
 
 
 class SdsState:
-    """A channel seen as rows."""
+    """Reads a channel as rows, and loads one from rows."""
 
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
@@ -69,16 +73,16 @@ class SdsState:
                 () if channel.pending_citations.has_rows and key in channel.pending_citations.uncited else None
             ),
         }
-        """What returns the present row of a key, or None if it is gone, for each table."""
+        """By table, the function that returns the present row of a key, or None if it was removed."""
 
     def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a key, or None if it is gone."""
+        """Return the present row of a key, or None if it was removed."""
         if table not in self.readers:
             raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
         return self.readers[table](key)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield the whole state."""
+        """Yield (table, key, row) for the whole state."""
         channel = self._channel
         keys: dict[str, Iterable[str]] = {
             META: ("",),
@@ -103,7 +107,7 @@ class SdsState:
                     yield table, key, row
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
-        """Fill a new channel with rows of `rows`, in any order."""
+        """Fill a new channel with the rows that `rows` yielded, in any order."""
         tables: dict[str, list[tuple[str, Row]]] = {table: [] for table in TABLES}
         for table, key, row in rows:
             if table not in tables:
@@ -134,7 +138,7 @@ class SdsState:
         for _, (waited_ms,) in tables[WAITED]:
             clock = channel.dependencies.clock
             clock.waited_ms = clock.stored_ms = operator.index(waited_ms)
-        # The waiting clock is stored in steps, so that it may be behind what was noted by it.
+        # The waiting clock is stored in steps, so that stored times of this clock may be later than it.
         latest_ms = channel.dependencies.clock.waited_ms + STORED_STEP_MS
         for key, (hint, sender, since_ms, since_waited_ms, turned_away, blocked_on, release_after) in sorted(
             tables[MISSING], key=lambda item: (item[1][3], item[1][2], item[0])
@@ -153,8 +157,8 @@ class SdsState:
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
             absent = channel.dependencies.absent(message.message_id, cited)
-            # A message that is noted as missing is waited for until the next sweep, even if it is in the history by
-            # now; but not if others were delivered around it.
+            # A parked message waits for a message in the table of missing ones until the next sweep, even if that is
+            # already in the history; but not if it was skipped.
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
             waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
@@ -177,7 +181,7 @@ class SdsState:
             if record.message_id in uncited:
                 channel.pending_citations.entered(record.message_id, record.sender_id)
         for key in uncited:
-            # It may have been forgotten, or repairs may be on in this life.
+            # The message may have been forgotten, or repairs may be enabled since the restart.
             channel.journal.touch(UNCITED, key)
 
     def _rebuild(self) -> None:
@@ -188,7 +192,7 @@ class SdsState:
         self._rebuild_citations()
 
     def _rebuild_citations(self) -> None:
-        """Find out from the messages that are kept whole which descend from own ones, and which are uncited."""
+        """Find the descendants of own messages, and the uncited messages, among the retained and outgoing messages."""
         channel = self._channel
         own = channel.outgoing.messages
         entered = [own_message.message for key, own_message in own.items() if key not in channel.retained]
@@ -196,7 +200,7 @@ class SdsState:
             encoded = channel.retained.encoded(message_id)
             if encoded is not None:
                 message = channel.profile.codec.decode(encoded)
-                # What was sent and received in an earlier life pays for answers as well.
+                # Messages from before the restart count towards the allowance of answers.
                 channel.repair.earned(message)
                 entered.append(message)
         for message in entered:
