@@ -1,1 +1,1 @@
-"""The way out: a send, its segments, and how each leaves: segment, SDS, encrypt, limit, dispatch."""
+"""Outgoing messages: a send, its segments, and their stages: segment, SDS, encrypt, limit, dispatch."""

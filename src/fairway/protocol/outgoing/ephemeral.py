@@ -1,7 +1,7 @@
 """Ephemeral messages, which may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
-They are never segmented, tracked, queued or sent again. When the rate limit is near they are dropped with an event. Of
-each of the others one event says whether it was sent.
+An ephemeral message is never segmented, tracked, queued or retransmitted. The channel drops it if the rate limit is
+near, or if the node is offline. One event reports each message: sent, dropped or failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.protocol.outgoing.transmission_queue import HandedOut, Transmission
 from fairway.protocol.shared import Shared
 
 _DROPPED: Final = {RlnErrorKind.BUDGET_EXHAUSTED: DropReason.RATE_LIMIT_REACHED}
-"""Why a message without a proof is dropped, if not because none can be had now."""
+"""Drop reason for a kind of proof error, if it is not NOT_READY."""
 _SINGLE: Final = ChunkInfo(chunk_index=0, total_chunks=1)
 
 
@@ -52,9 +52,9 @@ class EphemeralSending:
         raise MessageTooLargeError(len(payload), self._limit_bytes, "ephemeral messages are never segmented; use send")
 
     def apply_sds(self, content: bytes, request_id: str, message_id: str, now_ms: int) -> Transmission | list[Effect]:
-        """Return the SDS message that carries content, or the effects of dropping it.
+        """Return the SDS message that carries content, or the effects of dropping the content.
 
-        RELIABLE-CHANNEL-API, "Ephemeral messages": before sending one, check rate limit utilization.
+        RELIABLE-CHANNEL-API, "Ephemeral messages": the sender checks rate limit utilization before it sends.
         """
         limiter = self._outbound.limiter
         dropped = limiter.admit_ephemeral(now_ms) if self._outbound.connected else DropReason.NOT_READY
@@ -71,14 +71,14 @@ class EphemeralSending:
         )
 
     def not_encrypted(self, transmission: Transmission, error: Exception) -> list[Effect]:
-        """Act on a failure of the encryption hook."""
+        """Refund the charge of a message that the encryption hook did not encrypt, and report the failure."""
         self._refund(transmission)
         return _failed(_ids(transmission), SendErrorReason.ENCRYPTION_FAILED, str(error))
 
     def dispatch(self, transmission: Transmission, encrypted: bytes, now_ms: int) -> list[Effect]:
-        """Hand out something that is encrypted; it was admitted, and never waits."""
+        """Stamp an encrypted message and hand it out; an ephemeral message never waits in the queue."""
         if now_ms != transmission.admitted_ms:
-            # Encryption took time, in which an epoch may have ended: the charge belongs to the one of the timestamp.
+            # The charge belongs to the epoch of the timestamp, and an epoch may have ended during encryption.
             self._refund(transmission)
             dropped = self._outbound.limiter.admit_ephemeral(now_ms)
             if dropped is not None:
@@ -88,7 +88,7 @@ class EphemeralSending:
         return [outcome] if isinstance(outcome, Prove) else self.handed_out(outcome)
 
     def handed_out(self, outcome: Publish | Unsendable) -> list[Effect]:
-        """Hand out something that is proven, or say why that cannot be."""
+        """Hand out a stamped message, or report why the network cannot take it."""
         if isinstance(outcome, Publish):
             self._tally.sent(outcome.purpose, len(outcome.encoded))
             return [outcome]
@@ -96,7 +96,7 @@ class EphemeralSending:
         return _failed(_ids(outcome.transmission), outcome.reason, outcome.detail)
 
     def not_proven(self, sent: Transmission, kind: RlnErrorKind, now_ms: int) -> list[Effect]:
-        """Drop what got no proof."""
+        """Drop a message without a proof."""
         self._refund(sent)
         return self._dropped(_ids(sent), _DROPPED.get(kind, DropReason.NOT_READY), now_ms)
 
@@ -104,7 +104,7 @@ class EphemeralSending:
         self._outbound.limiter.refund_ephemeral(sent.admitted_ms)
 
     def answered(self, in_flight: HandedOut, answer: NodeAnswer, now_ms: int) -> list[Effect]:
-        """Tell what the node said."""
+        """Report the node's answer to the application."""
         ids = _ids(in_flight.transmission)
         if answer.accepted:
             request_id, message_id = ids

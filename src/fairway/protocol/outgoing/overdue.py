@@ -1,13 +1,14 @@
-"""Which segments of sends that failed are sent again, and when: one falling rate for the whole channel.
+"""Retransmission of failed sends: which segments, and when. One falling rate serves the whole channel.
 
-A participant may be away for days. A copy that it cannot receive is wasted, and a copy for each failed send would cost
-the more the longer it is away. So the channel sends one segment at a time, whatever the number of failed sends, after a
-pause that doubles from two retry intervals to an hour. It begins with the newest send: each message descends from the
-earlier ones, so a participant that receives it asks for those.
+A participant may be away for days. It cannot receive the copies that others send in this time. So the channel
+retransmits one segment at a time, whatever the number of failed sends. The pause between two segments doubles from two
+retry intervals to one hour. The newest send is the first: a participant that receives it requests the messages that it
+cites, and so the earlier sends.
 
-If an awaited participant is heard again after a silence, the pause ends: the channel sends one segment soon. If that is
-acknowledged, twice as many follow, up to `_LARGEST_ROUND`, the oldest first, until every such send is acknowledged.
-A participant that never acknowledges anything thus gets one copy for each of its returns.
+If a message of an awaited participant arrives after a silence, the channel retransmits one segment soon. If a
+participant acknowledges a segment, the next round has twice as many segments, up to `_LARGEST_ROUND`, the oldest first.
+The rounds end when every such send is acknowledged. A participant that never acknowledges gets one segment for each of
+its returns.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from fairway.protocol.outgoing.request_table import RequestTable
 
 _LONGEST_PAUSE_MS: Final = 3_600_000
 _FIRST_PAUSE: Final = 2
-"""In retry intervals."""
+"""Retry intervals in the first pause."""
 _SOON_SHARE: Final = 0.25
-"""Of the retry interval: time for a participant that was heard to acknowledge without a copy."""
+"""Share of the retry interval in which a returning participant may acknowledge without a copy."""
 _SILENCE_MS: Final = 300_000
-"""Silence after which a participant counts as one that returns."""
+"""Silence after which the next message of a participant counts as its return."""
 _MAX_NAMES: Final = 10_000
-"""Participants whose last message is remembered; anybody can invent names."""
+"""Participants with a remembered time of their last message; a forger can invent names."""
 _LARGEST_ROUND: Final = 20
 """Segments of one round: as many as one sync message acknowledges (`fairway.protocol.sds.pending_citations`)."""
 
@@ -37,7 +38,7 @@ class OverdueRetries:
     """The schedule of the sends that are `RequestState.OVERDUE`."""
 
     def __init__(self, requests: RequestTable, is_under_way: Callable[[str], bool]) -> None:
-        """``is_under_way`` says whether the segment with an SDS id is on its way."""
+        """``is_under_way`` returns whether a segment, by SDS id, waits to leave or waits for the node's answer."""
         self._requests, self._is_under_way = requests, is_under_way
         self._interval_ms = requests.interval_ms
         self._first_pause_ms = min(_FIRST_PAUSE * self._interval_ms, _LONGEST_PAUSE_MS)
@@ -45,11 +46,11 @@ class OverdueRetries:
         self._next_ms: int | None = None
         """When the next round begins at the falling rate; None while no send is overdue."""
         self._answer_ms: int | None = None
-        """When a round begins because a participant returned, or acknowledged something."""
+        """When a round begins because a participant returned or acknowledged a segment; None without such a round."""
         self._size = 1
         self._has_progress = False
         self._heard_ms: BoundedDict[str, int] = BoundedDict(_MAX_NAMES)
-        """When the last message of each participant came, in this run."""
+        """Arrival time of the last message of each participant, in this run."""
 
     @property
     def at_ms(self) -> int | None:
@@ -59,12 +60,12 @@ class OverdueRetries:
         return min(self._next_ms, self._answer_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Note that a send may be overdue."""
+        """Start the schedule if a send is overdue."""
         if self._next_ms is None and self._requests.has_overdue:
             self._begin_pause(now_ms)
 
     def heard(self, name: str, now_ms: int) -> None:
-        """Note that a message of a participant came; it returns if its last one came `_SILENCE_MS` ago."""
+        """Note a message of a participant; after a silence of `_SILENCE_MS`, or at its first message, it returns."""
         before_ms = self._heard_ms.get(name)
         self._heard_ms[name] = now_ms
         was_silent = before_ms is None or not 0 <= now_ms - before_ms < _SILENCE_MS
@@ -78,7 +79,7 @@ class OverdueRetries:
             self._answer_soon(now_ms)
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
-        """Return the segments of the round that begins now, if one does."""
+        """Return the segments of the round that begins now; an empty list if no round begins."""
         if self._next_ms is not None and not self._requests.has_overdue:
             self._next_ms = self._answer_ms = None
             self._size, self._has_progress = 1, False
@@ -106,12 +107,12 @@ class OverdueRetries:
         self._answer_ms = soon_ms if self._answer_ms is None else min(self._answer_ms, soon_ms)
 
     def _least_tried(self, now_ms: int) -> list[SentSegment]:
-        """Return one segment of the send that was not tried for longest; of those never tried the newest."""
+        """Return one segment of the send whose last try is oldest; of untried sends, the newest."""
         sends = [send for send in reversed(self._requests.failed.values()) if send.state is RequestState.OVERDUE]
         return self._segments_to_try(min(sends, key=lambda send: send.tried_ms), 1, now_ms)
 
     def _awaiting_participants_heard(self, now_ms: int) -> list[SentSegment]:
-        """Return segments of sends that await a participant heard lately, the oldest first."""
+        """Return segments of sends that await a participant heard within a retry interval, the oldest send first."""
         since_ms, tried_before_ms = now_ms - self._interval_ms, now_ms - 2 * self._interval_ms
         names = [name for name, heard_ms in self._heard_ms.items() if heard_ms >= since_ms]
         chosen: list[SentSegment] = []
@@ -125,9 +126,9 @@ class OverdueRetries:
         return chosen
 
     def _segments_to_try(self, send: SendRequest, count: int, now_ms: int) -> list[SentSegment]:
-        """Return at most ``count`` segments that an awaited participant may lack, those tried least often first.
+        """Return at most ``count`` data segments that an awaited participant may miss, least attempted first.
 
-        So a long message does not begin anew each time.
+        This order makes each round continue a long message.
         """
         due = [
             segment

@@ -1,9 +1,8 @@
-"""Segments that have not reached SDS yet, because the node would not take them now.
+"""The outbox: segments that wait before SDS, because they cannot leave now.
 
-A segment becomes an SDS message when it can leave: then its timestamp, its citations, their hints and its bloom filter
-are of that moment, and a long burst waits as payloads and not as messages with some 18 kB of bloom filter each. With an
-encryption hook that must be awaited, segments wait for each other, too, so that each can cite the one before it.
-What waits here is state like all the rest.
+A segment becomes an SDS message when it can leave. So its timestamp, citations, hints and bloom filter are of that
+moment. A long burst waits as payloads, not as messages with some 18 kB of bloom filter each. With an asynchronous
+encryption hook a segment also waits until the segment before it is encrypted, and can cite it. The outbox is persisted.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class PendingSegments:
         return len(self._segments)
 
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
-        """Yield the segments of a request that was added last, with how many of its own are behind each."""
+        """Yield the waiting segments of the newest request, each with the number of its segments behind it."""
         segments = []
         for segment in reversed(self._segments.values()):
             if segment.request_id != request_id:
@@ -57,21 +56,21 @@ class PendingSegments:
             self._journal.created(OUTBOX, key)
 
     def take(self) -> PendingSegment:
-        """Take the first segment."""
+        """Remove and return the first segment."""
         return self._remove(next(iter(self._segments)))
 
     def drop(self, request_id: str) -> None:
-        """Take out what is left of a request that ended."""
+        """Remove the segments of a request that ended."""
         for key in [key for key, segment in self._segments.items() if segment.request_id == request_id]:
             self._remove(key)
 
     def row(self, _table: str, key: str) -> Row | None:
-        """Return the present row of a key."""
+        """Return the present row of a key; None if its segment has left."""
         segment = self._segments.get(key)
         return None if segment is None else tuple(segment)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield everything."""
+        """Yield table, key and row of each segment."""
         for key, segment in self._segments.items():
             yield OUTBOX, key, tuple(segment)
 

@@ -1,8 +1,9 @@
-"""One send and its segments: what was asked for, what is known, and when that is enough.
+"""One send and its segments: the required acknowledgements, the received ones, and the test for delivery.
 
-A request is one call of ``send``. It is delivered when as many participants as the sender asked for, and those that he
-named, hold the whole message: all its data segments, or any as many of its segments as suffice to rebuild it. Segments
-that different participants hold do not count together, because none of these has the message.
+A request is one call of ``send``. It is delivered when enough participants hold the whole message: ``required_count``
+in number, and each name in ``required_from``. A participant holds the whole message when it acknowledged as many
+segments as the message has data segments. Segments of different participants do not count together, because neither
+participant has the message.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fairway.protocol.outgoing.request_life import FAILED, RequestState
 from fairway.type_checks import check_type
 
 _IN_THIS_RUN: Final = {"stored": False}
-"""Metadata of a field that no row holds."""
+"""Metadata of a field that is not persisted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,23 +36,24 @@ class SentSegment:
     made_ms: int
     """When its SDS message was made, in Unix milliseconds."""
     attempts: int = 0
-    """Attempts that count: those that the node took, and those at which the encryption hook failed."""
+    """Transmissions that the node took, failures of the encryption hook, and intervals in which the rate limit held
+    back a retry."""
     retry_at: int | None = None
-    """When it is sent again unless acknowledged; None if no time is set: it waits to leave, is parity, or its send
-    failed."""
+    """Time of its next transmission unless it is acknowledged; None while it waits to leave, for parity, and after its
+    send failed."""
     accepted: bool = False
-    """Whether the network took it at least once."""
+    """Whether the node took it at least once."""
     acknowledged_by: set[str] = field(default_factory=set)
     entered_at_count: int = field(default=0, metadata=_IN_THIS_RUN)
-    """How many transmissions the node had answered for good when its SDS message entered the history, in this run."""
+    """Final answers of the node (`TransmissionQueue.done`) when its SDS message entered the history, in this run."""
     refusals: int = field(default=0, metadata=_IN_THIS_RUN)
-    """How often the node refused it since it took it last, not counting answers that ask for less; in this run."""
+    """Refusals by the node since it last took the segment, without those for too many requests; in this run."""
     possibly: bool = False
-    """Whether somebody's bloom filter holds it."""
+    """Whether the bloom filter of another participant holds it."""
 
     @property
     def has_left(self) -> bool:
-        """Whether it left before, or was to; otherwise no participant can know of it."""
+        """Whether the node took it, or an attempt was counted; otherwise no participant can know it."""
         return self.accepted or self.attempts > 0
 
 
@@ -68,16 +70,16 @@ class SendRequest:
     required_count: int
     required_from: frozenset[str]
     accepted_ms: int
-    """When it was sent, or last sent again with its request id."""
+    """Time of the call of ``send``, or of the latest call that repeated it."""
     deadline_ms: int | None
-    """For how long after that the message is of use; None: without end."""
+    """Time after ``accepted_ms`` at which the message expires; None if it never expires."""
     state: RequestState = RequestState.OPEN
     ended_ms: int = 0
     """When it last failed or was delivered."""
     tried_ms: int = field(default=0, metadata=_IN_THIS_RUN)
-    """When it was last sent again after it failed, in this run."""
+    """When it was last retransmitted after it failed, in this run."""
     segments: list[str] = field(default_factory=list)
-    """SDS ids in the order of the segments; shorter than complete while segments still wait for their turn."""
+    """SDS ids in segment order; segments in the outbox have none yet."""
     was_sent: bool = False
 
     @property
@@ -87,13 +89,13 @@ class SendRequest:
 
     @property
     def expires_ms(self) -> int | None:
-        """When its deadline passes; None if it has none, or that happened."""
+        """When its deadline passes; None if it has no deadline, or is neither open nor overdue."""
         if self.deadline_ms is None or self.state not in (RequestState.OPEN, RequestState.OVERDUE):
             return None
         return self.accepted_ms + self.deadline_ms
 
     def chunk_info(self, index: int, *, is_parity: bool) -> ChunkInfo:
-        """Return how events name a segment; ``index`` counts data segments first and goes on with parity."""
+        """Return the name of a segment in events; ``index`` counts data segments first, then parity segments."""
         return ChunkInfo(
             chunk_index=index - self.data_count if is_parity else index,
             total_chunks=self.segment_count - self.data_count if is_parity else self.data_count,
@@ -106,25 +108,25 @@ class SendRequest:
         return self.required_count == 1 and not self.required_from
 
     def awaits(self, name: str, holders: set[str]) -> bool:
-        """Return whether the acknowledgement of a participant matters, if these have the whole message."""
+        """Return whether the acknowledgement of a participant matters; ``holders`` have the whole message."""
         if name in holders:
             return False
-        # A participant that is named counts as well, once it has the message.
+        # A named participant counts towards the required count, too.
         return name in self.required_from or len(holders | self.required_from) < self.required_count
 
     def is_delivered(self, segments: Collection[SentSegment]) -> bool:
-        """Return whether its segments are acknowledged as its sender asked for."""
+        """Return whether its segments have the acknowledgements that its sender requires."""
         return self.reaches(self.required_count, self.required_from, segments)
 
     def reaches(self, required_count: int, names: frozenset[str], segments: Collection[SentSegment]) -> bool:
-        """Return whether its segments are acknowledged by so many participants and all of these."""
+        """Return whether ``required_count`` participants, and all in ``names``, hold the whole message."""
         if len(segments) < self.data_count:
             return False
         found = self.holders(segments)
         return len(found) >= required_count and names <= found
 
     def holders(self, segments: Iterable[SentSegment]) -> set[str]:
-        """Return the participants that acknowledged enough segments to have the whole message."""
+        """Return the participants that acknowledged enough segments to hold the whole message."""
         counts: dict[str, int] = {}
         for segment in segments:
             for participant in segment.acknowledged_by:
@@ -132,7 +134,7 @@ class SendRequest:
         return {participant for participant, count in counts.items() if count >= self.data_count}
 
     def delivered_event(self, segments: Iterable[SentSegment], now_ms: int) -> MessageDelivered:
-        """Return the event that tells of its delivery."""
+        """Return the event of its delivery."""
         return MessageDelivered(
             request_id=self.request_id,
             message_id=self.message_id,
@@ -144,11 +146,11 @@ class SendRequest:
     def failed_event(
         self, segments: Collection[SentSegment], reason: FailureReason, detail: str, refusal: str
     ) -> DeliveryError:
-        """Return the event that tells of its failure."""
+        """Return the event of its failure."""
         holders = self.holders(segments)
         missing = self.required_from - holders
         by_order = {segment.order: segment.acknowledged_by for segment in segments}
-        # Of participants that are not named, those that acknowledged a part are the ones to get the rest.
+        # Unnamed participants that acknowledged a part of the message are awaited for the rest.
         partial = set().union(*by_order.values()) - holders if len(holders) < self.required_count else set()
         awaited = missing | partial
         return DeliveryError(
@@ -169,11 +171,11 @@ class SendRequest:
 
 
 def wanted_names(required_count: int, required_from: Iterable[str], own_name: str | None = None) -> frozenset[str]:
-    """Return the participants by name whose acknowledgement a sender wants.
+    """Return the names of the participants whose acknowledgement a sender requires.
 
-    Raises `ConfigurationError` for what can never be met.
+    Raises `ConfigurationError` if the requirement can never be met.
     """
-    # The texts name no argument, because those of a channel's `send` have other names than those of the stack.
+    # The error texts name no argument, because the arguments of a channel's `send` and of the stack differ in name.
     check_type("the number of participants to acknowledge", required_count, int)
     if required_count < 1:
         raise ConfigurationError(f"at least 1 participant must be asked to acknowledge, not {required_count}")

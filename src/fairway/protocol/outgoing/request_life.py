@@ -1,10 +1,10 @@
-"""The life of a send, as a table: its states, and what each step makes of each state.
+"""The life of a send, as a table: its states, and the next state for each step.
 
-`RequestTable.step` takes every step by this table, and docs/protocol.md draws it. A send in any state but FORGOTTEN has
-rows, so that a restart changes no state.
+`RequestTable.step` takes every step by this table, and docs/protocol.md draws it. A send in any state but FORGOTTEN is
+persisted, so a restart changes no state.
 
-A send that failed is not over. Its acknowledgement may come as soon as an absent participant returns: then it is
-delivered late. Until then an OVERDUE send is sent again at the falling rate of `fairway.protocol.outgoing.overdue`.
+A failed send may still be acknowledged when an absent participant returns. Then it is delivered late. Until then the
+channel retransmits an OVERDUE send at the falling rate of `fairway.protocol.outgoing.overdue`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class RequestState(Enum):
-    """How far a send is."""
+    """The state of a send."""
 
     OPEN = "open"
-    """Its segments are sent, and sent again every retry interval."""
+    """The channel transmits its segments, and retransmits them every retry interval."""
     OVERDUE = "overdue"
-    """Its retries are used up: it failed. It is sent again at a falling rate, and its acknowledgements count."""
+    """It failed: its retries are used up. The channel retransmits it at a falling rate. Its acknowledgements count."""
     EXPIRED = "expired"
-    """It failed: its deadline has passed, or a part of it can never be sent. It is not sent again. Its acknowledgements
-    count."""
+    """It failed: its deadline has passed, or a part of it can never be sent. The channel does not retransmit it. Its
+    acknowledgements count."""
     DELIVERED = "delivered"
-    """It was acknowledged as asked. Its acknowledgements are remembered, because more may be asked of it."""
+    """It has the required acknowledgements. They are kept, because a repeated ``send`` may require more."""
     FORGOTTEN = "forgotten"
-    """The protocol knows nothing of it any more."""
+    """No state of it remains."""
 
 
 class RequestStep(Enum):
-    """What happens to a send."""
+    """An event in the life of a send."""
 
     ACKNOWLEDGED = "acknowledged as asked"
     EXHAUSTED = "the retries are used up"
@@ -74,7 +74,7 @@ LIFE: Final[Mapping[RequestState, Mapping[RequestStep, RequestState]]] = {
         _STEP.EVICTED: _STATE.FORGOTTEN,
     },
 }
-"""What each step makes of each state; a step that is not here cannot happen in it."""
+"""The next state for each state and step; a missing step cannot happen in that state."""
 
 FAILED: Final = frozenset({RequestState.OVERDUE, RequestState.EXPIRED})
 """States of a send that failed and may still be acknowledged."""

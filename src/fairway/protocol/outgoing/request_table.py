@@ -1,8 +1,8 @@
-"""What became of every send: one request, its segments, and which participants acknowledged which.
+"""All sends of a channel: each request, its segments, and the participants that acknowledged each segment.
 
 A request is one call of ``send``. `fairway.protocol.outgoing.request_life` has its states, and
-`fairway.protocol.outgoing.request` says when it is delivered. Where a segment is on its way out, the transmission queue
-says (`TransmissionQueue.is_under_way`).
+`fairway.protocol.outgoing.request` the condition of its delivery. The transmission queue has the segments that wait to
+leave or wait for the node's answer (`TransmissionQueue.is_under_way`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     kind: tuple(column.name for column in fields(kind)[1:] if not column.metadata)
     for kind in (SendRequest, SentSegment)
 }
-"""Fields that stand in rows; the first one is the key."""
+"""Persisted fields after the first, which is the key."""
 _VALUES: Final = {kind: attrgetter(*columns) for kind, columns in _COLUMNS.items()}
 _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
     set: lambda names: tuple(sorted(names)),
@@ -49,28 +49,28 @@ _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
     list: tuple,
     RequestState: lambda state: state.value,
 }
-"""How a value of a type stands in a row, if not as it is."""
+"""Conversion of a value for a row, by type; all other values are persisted unchanged."""
 MAX_DELIVERED: Final = 1_000
-"""Delivered sends that are remembered, because more may be asked of them."""
+"""Delivered sends in the table; a repeated ``send`` may require more acknowledgements of one of them."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
-"""Time for an acknowledgement if nothing is sent again: as long as with the default retries."""
+"""Time for an acknowledgement without retries: as long as with the default retries."""
 OVERHEAD_BYTES: Final = 4_096
-"""Memory that a segment of a failed send takes beside its content."""
+"""Estimated memory of a segment of a failed send, beyond its content."""
 
 
 class _Schedule:
-    """Keys in the order of their times; an entry counts only while it has the ``current`` time of its key."""
+    """Keys in the order of their times; an entry is valid while ``current`` returns its time for its key."""
 
     def __init__(self, current: Callable[[str], int | None]) -> None:
         self._current = current
         self._heap: list[tuple[int, int, str]] = []
 
     def add(self, at_ms: int, order: int, key: str) -> None:
-        """Note the new time of a key; ``order`` decides between keys of one time."""
+        """Add the new time of a key; ``order`` sorts keys of the same time."""
         heapq.heappush(self._heap, (at_ms, order, key))
 
     def next_at(self) -> int | None:
-        """Return the first time."""
+        """Return the earliest time; None if the schedule is empty."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             if self._current(key) == at_ms:
@@ -79,7 +79,7 @@ class _Schedule:
         return None
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Take the keys whose time has come, in order."""
+        """Remove and return the keys that are due, in order."""
         keys: dict[str, None] = {}
         while (at_ms := self.next_at()) is not None and at_ms <= now_ms:
             keys[heapq.heappop(self._heap)[2]] = None
@@ -87,7 +87,7 @@ class _Schedule:
 
 
 class RequestTable:
-    """All sends of which anything is known."""
+    """All sends that are not forgotten."""
 
     def __init__(self, journal: Journal, options: ReliableChannelOptions) -> None:
         self.interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
@@ -96,22 +96,22 @@ class RequestTable:
         self.failed: OrderedDict[str, SendRequest] = OrderedDict()
         """Sends that failed and may still be acknowledged, the earliest failure first."""
         self.delivered: OrderedDict[str, SendRequest] = OrderedDict()
-        """The newest sends that were delivered."""
+        """The newest delivered sends, the earliest delivery first."""
         self.segments: dict[str, SentSegment] = {}
-        """Segments of all of these, by SDS id."""
+        """Segments of all sends in the table, by SDS id."""
         self.held: dict[str, SentSegment] = {}
-        """Segments that are due and wait until fewer others are sent again, by SDS id; the one held longest first."""
+        """Due segments that wait until fewer retransmissions are active, by SDS id; the one held longest first."""
         self.failed_bytes = 0
-        """What the failed sends take (``max_overdue_bytes``)."""
+        """Estimated memory of the failed sends (``max_overdue_bytes``)."""
         self._max_failed_bytes = options.advanced.max_overdue_bytes
         self._overdue_count = 0
         self._journal = journal
         self._retries = _Schedule(lambda key: self.segments[key].retry_at if key in self.segments else None)
-        """When segments are sent again; those of one time in the order in which they were made."""
+        """Times of the next retransmissions; segments of the same time in the order of their SDS messages."""
         self._deadlines = _Schedule(lambda key: None if (request := self.get(key)) is None else request.expires_ms)
 
     def get(self, request_id: str) -> SendRequest | None:
-        """Return a send in whatever state."""
+        """Return a send in any state; None if it is unknown or forgotten."""
         return self.open.get(request_id) or self.failed.get(request_id) or self.delivered.get(request_id)
 
     def of(self, segment: SentSegment) -> SendRequest:
@@ -121,17 +121,17 @@ class RequestTable:
         return request
 
     def segments_of(self, request: SendRequest) -> list[SentSegment]:
-        """Return the segments of a send that became SDS messages, in their order."""
+        """Return the segments of a send that became SDS messages, in segment order."""
         return [self.segments[sds_id] for sds_id in request.segments]
 
     def add(self, request: SendRequest) -> None:
-        """Begin a send."""
+        """Add a new send."""
         self.open[request.request_id] = request
         self._watch_deadline(request)
         self._journal.created(REQUESTS, request.request_id)
 
     def ask(self, request: SendRequest, required_count: int, names: frozenset[str]) -> None:
-        """Set what a send is to reach."""
+        """Set the acknowledgements that a send requires."""
         request.required_count, request.required_from = required_count, names
         self.touch(request)
 
@@ -166,7 +166,7 @@ class RequestTable:
         self.touch(request)
 
     def step(self, request: SendRequest, step: RequestStep, now_ms: int) -> None:
-        """Take a send's next step (`fairway.protocol.outgoing.request_life.LIFE`)."""
+        """Move a send to its next state (`fairway.protocol.outgoing.request_life.LIFE`)."""
         self._take_out(request)
         request.state = REQUEST_LIFE[request.state][step]
         request.ended_ms = now_ms
@@ -177,18 +177,19 @@ class RequestTable:
         self.touch(request)
 
     def chunk_info(self, segment: SentSegment) -> ChunkInfo:
-        """Return how events name a segment."""
+        """Return the name of a segment in events."""
         return self.of(segment).chunk_info(segment.order, is_parity=segment.is_parity)
 
     def count_attempt(self, segment: SentSegment, retry_at: int | None) -> None:
-        """Count an attempt, and plan the next."""
+        """Count an attempt, and plan the next one."""
         segment.attempts += 1
         self.plan_retry(segment, retry_at)
 
     def plan_retry(self, segment: SentSegment, retry_at: int | None) -> None:
-        """Set when a segment is sent again.
+        """Set the time of the next transmission of a segment; None cancels it.
 
-        A segment of a failed send has no such time once it left (`fairway.protocol.outgoing.overdue`).
+        A segment that left has no such time unless its send is open; `fairway.protocol.outgoing.overdue` retransmits
+        overdue sends.
         """
         self.held.pop(segment.sds_id, None)
         if segment.has_left and not self.of(segment).is_open:
@@ -199,17 +200,17 @@ class RequestTable:
         self._touch(segment)
 
     def hold(self, segment: SentSegment, now_ms: int) -> None:
-        """Let a segment that is due wait until fewer others are sent again."""
+        """Hold a due segment until fewer retransmissions are active."""
         segment.retry_at = now_ms
         self.held[segment.sds_id] = segment
         self._touch(segment)
 
     def next_retry_of(self, segment: SentSegment, now_ms: int) -> int:
-        """Return when a segment is sent again if it leaves now and nobody acknowledges it."""
+        """Return when a segment is retransmitted if it leaves now and is not acknowledged."""
         return now_ms + self.interval_ms * (2 if self.waits_longer(segment) else 1)
 
     def plan_anew(self, now_ms: int) -> None:
-        """Plan no retry later than if it were planned now, and let no send begin later than now."""
+        """Move retries to at most two intervals after now, and starts of sends in the future to now."""
         latest_ms = now_ms + 2 * self.interval_ms
         for segment in self.segments.values():
             if segment.retry_at is not None and segment.retry_at > latest_ms:
@@ -221,7 +222,7 @@ class RequestTable:
                 self.touch(request)
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
-        """Return the segments whose retry is due; each needs a new plan."""
+        """Return the segments whose retry is due; the caller plans each of them anew."""
         due = [self.segments[sds_id] for sds_id in self._retries.take_due(now_ms)]
         for segment in due:
             segment.retry_at = None
@@ -233,7 +234,7 @@ class RequestTable:
         return self._retries.next_at()
 
     def take_expired(self, now_ms: int) -> list[SendRequest]:
-        """Return the sends whose deadline has passed; each needs its step."""
+        """Return the sends whose deadline has passed; the caller takes the step of each."""
         expired = [self.get(request_id) for request_id in self._deadlines.take_due(now_ms)]
         return [request for request in expired if request is not None]
 
@@ -242,7 +243,7 @@ class RequestTable:
         return self._deadlines.next_at()
 
     def accepted(self, segment: SentSegment, message_hash: bytes) -> tuple[Event, ...]:
-        """Note that the network took a segment, and return what to tell of it."""
+        """Note that the node took a segment, and return the events."""
         request = self.of(segment)
         segment.accepted = True
         self._touch(segment)
@@ -260,9 +261,9 @@ class RequestTable:
         return (sent, RequestSent(request_id=request.request_id, message_id=request.message_id))
 
     def review(self, review: Review, now_ms: int) -> tuple[Event, ...]:
-        """Apply evidence that SDS found about a segment, and return what to tell of it.
+        """Apply evidence of SDS about a segment, and return the events.
 
-        The last event is `MessageDelivered` if the send is delivered now; it needs its step.
+        If the send is delivered now, the last event is `MessageDelivered`, and the caller takes its step.
         """
         segment = self.segments.get(review.message_id)
         if segment is None:
@@ -303,20 +304,21 @@ class RequestTable:
         return tuple(events)
 
     def waits_longer(self, segment: SentSegment) -> bool:
-        """Return whether a segment is only possibly acknowledged, and anybody's acknowledgement would do.
+        """Return whether a segment is only possibly acknowledged, and one acknowledgement of any participant suffices.
 
-        SDS, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages.
-        What one participant possibly has says nothing of others that were asked for.
+        SDS, "Periodic Outgoing Buffer Sweep": SHOULD use a different duration for possibly acknowledged messages. The
+        bloom filter of one participant is no evidence about the others that must acknowledge.
         """
         return segment.possibly and not segment.acknowledged_by and self.of(segment).anybody_will_do
 
     def needs_retry(self, segment: SentSegment) -> bool:
-        """Return whether anybody whose acknowledgement is wanted may still lack a segment."""
+        """Return whether a participant whose acknowledgement is required may still miss a segment."""
         request = self.of(segment)
         known = segment.acknowledged_by
         if len(known) < request.required_count or not request.required_from <= known:
             return True
-        # Everybody has this segment, but no one participant enough of them: repeat what somebody lacks.
+        # Enough participants have this segment, but not enough of them have the whole message. Repeat the segment if a
+        # participant that acknowledged another segment has not acknowledged this one.
         everybody = set().union(*(s.acknowledged_by for s in self.segments_of(request)))
         return known != everybody
 
@@ -326,7 +328,7 @@ class RequestTable:
         return bool(self._overdue_count)
 
     def send_error(self, segment: SentSegment, reason: SendErrorReason, detail: str, refusal: str) -> tuple[Event, ...]:
-        """Return what to tell when a segment can never be sent, which ends its send."""
+        """Return the events of a segment that can never be sent, which ends its send."""
         request = self.of(segment)
         error = MessageSendError(
             request_id=request.request_id,
@@ -343,9 +345,9 @@ class RequestTable:
         return request.failed_event(self.segments_of(request), reason, detail, refusal)
 
     def surplus(self) -> list[SendRequest]:
-        """Return the oldest of the sends that failed or were delivered for which there is no room; each needs its step.
+        """Return the oldest delivered and failed sends beyond the limits; the caller takes the step of each.
 
-        One failed send always has room.
+        The newest failed send is never among them.
         """
         surplus = list(islice(self.delivered.values(), max(0, len(self.delivered) - MAX_DELIVERED)))
         left_bytes = self.failed_bytes
@@ -357,7 +359,7 @@ class RequestTable:
         return surplus
 
     def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a request or a segment."""
+        """Return the present row of a request or a segment; None if it is forgotten."""
         if table == REQUESTS:
             request = self.get(key)
             return None if request is None else _row(request)

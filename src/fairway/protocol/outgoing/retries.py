@@ -1,7 +1,8 @@
-"""Which segments are sent again, and when (RELIABLE-CHANNEL-API, "Message retries").
+"""Retransmission of segments (RELIABLE-CHANNEL-API, "Message retries").
 
-`Retries` alone decides that: for what is not acknowledged, what the node refused, what never left before a restart, and
-what failed sends still owe (`fairway.protocol.outgoing.overdue`). The times stand in `RequestTable`.
+`Retries` alone decides which segments are retransmitted, and when: unacknowledged segments, segments that the node
+refused, segments that never left before a restart, and segments of overdue sends
+(`fairway.protocol.outgoing.overdue`). `RequestTable` keeps the times.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from fairway.units import NS_PER_MS
 from fairway.wire.sds import SdsMessage
 
 _REFUSALS_IN_PLACE: Final = 3
-"""Refusals of a segment after which others go first: the fault may be its own. Otherwise it would stop them all."""
+"""Refusals before a segment yields its place; a segment that the node always refuses must not block the others."""
 _POSTPONED_MS: Final = 5_000
-"""Pause before a segment leaves that was refused more often."""
+"""Pause before a segment with more refusals leaves again."""
 _VAIN_ATTEMPTS: Final = 2
-"""Attempts at a segment after which the acknowledgement may have got lost on its way here."""
+"""Attempts before a store query for a lost acknowledgement."""
 _ASK_EVERY_MS: Final = 60_000
-"""Shortest interval between queries for lost acknowledgements, and how long before the first attempt they begin."""
+"""Shortest interval between queries for lost acknowledgements, and time that a query covers before its message."""
 _STORE_LAG_MS: Final = 600_000
-"""Delay with which a store that is behind gets a message."""
+"""Assumed largest delay with which a store receives a message."""
 
 
 class Retries:
-    """Sends segments of one channel again."""
+    """Retransmits the segments of one channel."""
 
     def __init__(self, shared: Shared, requests: RequestTable, sends: Sends, outbound: TransmissionQueue) -> None:
         options = shared.options
@@ -47,13 +48,13 @@ class Retries:
         self._requests, self._sends, self._outbound = requests, sends, outbound
         self._overdue = OverdueRetries(requests, outbound.is_under_way)
         self._asked_ms = 0
-        """When a store was last asked for lost acknowledgements."""
+        """Time of the last store query for lost acknowledgements."""
 
     def due(self, now_ms: int) -> Iterator[Transmission | list[Effect]]:
-        """Yield what is to be sent again now, and the effects of what ends instead. The caller sends each at once.
+        """Yield the retransmissions that are due, and the effects of sends that fail. The caller sends each at once.
 
         SDS, "Periodic Outgoing Buffer Sweep": unacknowledged messages MUST be rebroadcast, and possibly acknowledged
-        ones SHOULD wait longer: here twice as long.
+        ones SHOULD wait longer. Here they wait twice as long.
         """
         segments = self._requests.take_due(now_ms)
         overdue = self._overdue.take_due(now_ms)
@@ -62,7 +63,7 @@ class Retries:
         yield from self._repeat_held(now_ms)
         for segment in segments:
             yield from self._repeat(segment, now_ms)
-        # A send that failed makes room for others.
+        # A failed send has no active retries, so a held segment may take their place.
         yield from self._repeat_held(now_ms)
         for segment in overdue if self._may_retry else ():
             waiting = self._sds.unacknowledged(segment.sds_id)
@@ -71,24 +72,27 @@ class Retries:
         yield emit(*self._limits.note(Limit.ACTIVE_RETRIES, self._max_active, bites=bool(self._requests.held)))
 
     def next_deadline(self, now_ms: int) -> int | None:
-        """Return when a segment is next due to be sent again."""
+        """Return when the next segment is due; None if no segment is planned."""
         if self._can_retry_held:
             return now_ms
         times = (self._requests.next_retry_at(), self._overdue.at_ms)
         return min((at for at in times if at is not None), default=None)
 
     def heard(self, name: str, now_ms: int) -> None:
-        """Note that a message of a participant came: overdue sends are sent again soon if it returns."""
+        """Note a message of a participant; if the participant returns, overdue sends are retransmitted soon."""
         self._overdue.heard(name, now_ms)
 
     def refused(self, segment: SentSegment, now_ms: int, *, too_many: bool) -> None:
-        """Plan a segment that the node did not take: at once, or after a pause if it is refused again and again."""
+        """Plan a segment that the node refused: at once, or after a pause from the fourth refusal on.
+
+        ``too_many`` is true if the node asked for fewer transmissions; such a refusal does not count.
+        """
         segment.refusals += not too_many
         is_suspect = segment.refusals > _REFUSALS_IN_PLACE
         self._requests.plan_retry(segment, now_ms + (_POSTPONED_MS if is_suspect else 0))
 
     def not_stored(self, sds_id: str, now_ms: int) -> None:
-        """Send a segment again at once that was sent once and that no store has."""
+        """Plan a retry at once for an unacknowledged segment that was sent once and that no store has."""
         segment = self._sends.live(sds_id)
         if segment is None or segment.retry_at is None or not self._max_retries:
             return
@@ -96,7 +100,7 @@ class Retries:
             self._requests.plan_retry(segment, now_ms)
 
     def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
-        """Pass on evidence about a segment, and stop repeating what its send no longer needs."""
+        """Apply evidence about a segment, and drop retransmissions that its send no longer needs."""
         segment, requests = self._sends.live(review.message_id), self._requests
         if segment is None or requests.of(segment).state is RequestState.DELIVERED:
             return []
@@ -117,17 +121,17 @@ class Retries:
         return emit(*events)
 
     def never_left(self) -> list[SentSegment]:
-        """After a restart, return the segments that were made and never left, in their order."""
+        """After a restart, return the segments that became SDS messages and never left, in order of `sequence`."""
         unsent = [
             segment
             for segment in self._requests.segments.values()
             if not segment.has_left and self._sds.unacknowledged(segment.sds_id) is not None
         ]
-        # The order of rows says nothing of when segments were made.
+        # Rows are restored in any order.
         return sorted(unsent, key=lambda segment: segment.sequence)
 
     def plan_anew(self, now_ms: int) -> None:
-        """Bring forward what was planned by a clock that was ahead, in this run or an earlier one."""
+        """Bring forward retries that were planned while the clock was ahead, in this run or an earlier one."""
         self._requests.plan_anew(now_ms)
         self._asked_ms = 0
         self._overdue = OverdueRetries(self._requests, self._outbound.is_under_way)
@@ -139,7 +143,7 @@ class Retries:
 
     @property
     def _may_retry(self) -> bool:
-        """Whether fewer segments are being sent again than may be at once."""
+        """Whether fewer retransmissions are active than ``max_active_retries``."""
         return self._outbound.active_retries < self._max_active
 
     @property
@@ -151,21 +155,22 @@ class Retries:
             yield from self._repeat(next(iter(self._requests.held.values())), now_ms)
 
     def _repeat(self, segment: SentSegment, now_ms: int) -> Iterator[Transmission | list[Effect]]:
-        """Yield a segment whose time has come; nothing if it need not be sent now, or is not any more.
+        """Yield a due segment, or the failure of its send; yield nothing if the segment need not leave now.
 
-        A segment that never left is always needed: later messages cite it. Another one is held while many are being
-        sent again. When it was sent as often as allowed, its send fails.
+        A segment that never left is always needed, because later messages cite it. Any other segment is held while too
+        many retransmissions are active. After ``max_retry_attempts`` retransmissions its send fails.
         """
         requests, request = self._requests, self._requests.of(segment)
         if segment.has_left and not request.is_open:
-            # Its send ended while this one was due.
+            # Its send ended after the segment became due.
             return
         waiting = self._sds.unacknowledged(segment.sds_id)
         is_under_way = self._outbound.is_under_way(segment.sds_id)
         needs_retry = waiting is not None and (not segment.has_left or requests.needs_retry(segment))
         is_late = is_under_way and segment.has_left and request.was_sent
         if needs_retry and is_late and self._outbound.limiter.limiting:
-            # The rate limit held it back for an interval. If that did not count, a send would never fail under a limit.
+            # The rate limit held it back for an interval, which counts as an attempt: otherwise no send fails under a
+            # limit.
             segment.attempts += 1
         if needs_retry and segment.attempts > self._max_retries:
             yield self._sends.exhausted(request, self._max_retries, now_ms)
@@ -177,7 +182,7 @@ class Retries:
         elif segment.has_left and not self._may_retry:
             requests.hold(segment, now_ms)
         else:
-            # If it waits for the rate limit until then, that counts as an attempt.
+            # If the rate limit holds it back until then, that counts as an attempt.
             requests.plan_retry(segment, requests.next_retry_of(segment, now_ms) if segment.has_left else None)
             yield from self._copy(segment, waiting.message, now_ms)
 
@@ -187,17 +192,17 @@ class Retries:
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
             sds_id=segment.sds_id,
             payload=self._sds.profile.codec.encode(message),
-            # What never left goes in its place, before what is repeated.
+            # A segment that never left keeps its position, ahead of the retransmissions.
             sequence=None if segment.has_left or yields else segment.sequence,
             yields=yields,
         )
         yield self._query_for_acknowledgements(segment, now_ms)
 
     def _query_for_acknowledgements(self, segment: SentSegment, now_ms: int) -> list[Effect]:
-        """Ask a store for what was sent since, if a segment was sent again in vain.
+        """Query a store for the messages since a segment was made, after `_VAIN_ATTEMPTS` attempts at the segment.
 
-        A participant that acknowledged a message and left does not do so again, but its acknowledgement is in the
-        store.
+        A participant that acknowledged the segment and went offline does not acknowledge again, but the store has its
+        acknowledgement.
         """
         is_asked = now_ms < self._asked_ms + _ASK_EVERY_MS
         if not self._queries_store or segment.attempts < _VAIN_ATTEMPTS or is_asked:

@@ -1,7 +1,7 @@
-"""The way out: new segments, retries, answers to repair requests, and sync messages.
+"""Outgoing messages: new segments, retries, answers to repair requests, sync messages and ephemeral messages.
 
 After SDS all of them pass the same stages: encrypt, limit, dispatch (`Stack._seal_and_admit`). They differ in content,
-urgency, and in what follows if they cannot be sent. `Sends` says how sends begin and end, `Retries` what is sent again.
+in priority, and in the reaction to a failure. `Sends` begins and ends sends, and `Retries` chooses retransmissions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairway.protocol.shared import Shared
 from fairway.wire.sds import HistoryEntry
 
 _MAX_REPAIRS: Final = 1_000
-"""Answers to repair requests that wait for the rate limit; further ones are sent when they are asked for again."""
+"""Queued answers to repair requests; further requests are answered when they are repeated."""
 
 
 class Sending:
@@ -48,17 +48,20 @@ class Sending:
         self.blockage = Blockage()
 
     def next_segment(self, now_ms: int) -> PendingSegment | None:
-        """Take the next segment from the outbox if it can leave at once, and the one before it is encrypted."""
+        """Take the next segment from the outbox if it can leave at once and no other segment is being encrypted."""
         if self.outbox and not self._ciphering.encrypting_content and self.outbound.has_room_for_content(now_ms):
             return self.outbox.take()
         return None
 
     def queued(self) -> int:
-        """Return how many transmissions wait for the rate limit, and segments in the outbox."""
+        """Return the number of queued transmissions and of segments in the outbox."""
         return self.outbound.limiter.queued() + len(self.outbox)
 
     def claim(self, now_ms: int) -> list[Effect]:
-        """Tell the other channels of the node what waits here, and the application if the node's pace holds it back."""
+        """Announce the waiting transmissions to the other channels of the node.
+
+        The effects notify the application if the pace of the node holds back segments.
+        """
         self.outbound.claim(now_ms)
         self.blockage.closed(now_ms, is_closed=self.outbound.limiter.is_closed(now_ms))
         pace = self.outbound.limiter.pace.per_second
@@ -66,7 +69,7 @@ class Sending:
         return emit(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
 
     def note_queued(self, request: SendRequest, now_ms: int) -> list[Effect]:
-        """Announce the segments of a new request that the rate limit holds back, or the lack of a node."""
+        """Return the events of the segments of a new request that must wait in the outbox (`MessageQueued`)."""
         if not self.outbox or self._ciphering.encrypting_content or not self.outbound.holds_back(now_ms):
             return []
         limiter, connected = self.outbound.limiter, self.outbound.connected
@@ -83,7 +86,10 @@ class Sending:
         )
 
     def apply_sds(self, pending: PendingSegment, now_ms: int) -> Transmission | list[Effect]:
-        """Return the SDS message of a segment, which SDS tracks until the request ends, or what to do without one."""
+        """Return the SDS message of a segment, or the effects of a failure.
+
+        SDS tracks the message until the request ends.
+        """
         request = self.requests.get(pending.request_id)
         assert request is not None, "what waits in the outbox leaves it when its send ends"
         beside = self._cited_by_first(request, pending.order)
@@ -106,7 +112,7 @@ class Sending:
     def first_time(
         self, segment: SentSegment, now_ms: int, order_key: OrderKey | None = None
     ) -> Transmission | list[Effect]:
-        """Return the message of a segment that was made and never left; nothing if its send has ended."""
+        """Return the first transmission of a segment; no effects if SDS no longer tracks the segment."""
         waiting = self._sds.unacknowledged(segment.sds_id)
         if waiting is None:
             return []
@@ -124,7 +130,10 @@ class Sending:
         )
 
     def encrypt(self, transmission: Transmission, now_ms: int) -> bytes | list[Effect]:
-        """Return what leaves encrypted (LIP-173, "Encryption Hook"), or what to do if that fails or is awaited."""
+        """Return the encrypted payload, or the effects of a failure or of an asynchronous hook.
+
+        LIP-173, "Encryption Hook".
+        """
         if transmission.carries_segment:
             self.outbound.encrypting[transmission.sds_id] = transmission.is_new
         try:
@@ -134,7 +143,7 @@ class Sending:
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
     def not_encrypted(self, transmission: Transmission, error: Exception, now_ms: int) -> list[Effect]:
-        """Act on a failure of the encryption hook; it ends the send of a segment that was never encrypted before."""
+        """Act on a failure of the encryption hook, which ends the send of a segment that was never encrypted before."""
         if transmission.purpose is Purpose.EPHEMERAL:
             return self.ephemeral.not_encrypted(transmission, error)
         segment = self._carried(transmission)
@@ -149,15 +158,15 @@ class Sending:
         if transmission.purpose is Purpose.REPAIR:
             self._sds.not_answered(transmission.sds_id)
         if segment is not None:
-            # An attempt like any other, so that a cipher that is broken for good ends the request.
+            # Counts as an attempt, so that a permanent failure of the cipher ends the request.
             self.requests.count_attempt(segment, self.requests.next_retry_of(segment, now_ms))
         return []
 
     def limit(self, transmission: Transmission, encrypted: bytes, now_ms: int) -> list[Effect]:
-        """Queue something that is encrypted until the rate limit lets it leave (`dispatch`).
+        """Queue an encrypted transmission until the rate limit admits it (`dispatch`).
 
-        A segment that leaves for the first time is withdrawn if it does not fit or its send has expired. An ephemeral
-        message, which was counted against the limit already, leaves at once.
+        A new segment is withdrawn if its send has expired. Its send fails if the segment is too large. An ephemeral
+        message is charged already, and leaves at once.
         """
         if transmission.purpose is Purpose.EPHEMERAL:
             return self.ephemeral.dispatch(transmission, encrypted, now_ms)
@@ -175,14 +184,14 @@ class Sending:
         return []
 
     def dispatch(self, now_ms: int) -> list[Effect]:
-        """Hand out everything that may leave now."""
+        """Hand out every transmission that may leave now, after sends past their deadline have expired."""
         effects = self.sends.expire(now_ms)
         for outcome in self.outbound.dispatch(now_ms):
             effects += [outcome] if isinstance(outcome, Prove) else self._handed_out(outcome, now_ms)
         return effects
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> list[Effect]:
-        """Hand out what waited for a proof, or let it wait again."""
+        """Hand out the transmission of a proof, or act on the error: queue it again, drop it, or end its send."""
         stamped = self.outbound.take(token, is_proven=False)
         if stamped is None:
             return []
@@ -198,7 +207,7 @@ class Sending:
         return [] if unsendable is None else self._not_sendable(unsendable, now_ms)
 
     def answered(self, token: int, answer: NodeAnswer, now_ms: int) -> list[Effect]:
-        """Act on the node's answer to what was handed out under a token."""
+        """Act on the node's answer to the transmission with a token."""
         in_flight = self.outbound.take(token, is_proven=True)
         if in_flight is None:
             return []
@@ -216,7 +225,7 @@ class Sending:
         return self._taken(in_flight, now_ms) if answer.accepted else self._refused(in_flight, answer, now_ms)
 
     def repair(self, message_id: str, encoded: bytes) -> Transmission | list[Effect]:
-        """Return a message that somebody asked for and that it is our turn to send (SDS-R), unless it waits already."""
+        """Return the answer to a repair request (SDS-R); an empty list if it is under way or the queue is full."""
         is_under_way = self.outbound.is_under_way(message_id) or self.outbound.repair_is_under_way(message_id)
         if is_under_way or self.outbound.limiter.queued(Priority.REPAIR) >= _MAX_REPAIRS:
             self._sds.not_answered(message_id)
@@ -224,34 +233,34 @@ class Sending:
         return Transmission(purpose=Purpose.REPAIR, sds_id=message_id, payload=encoded)
 
     def restore(self) -> list[SentSegment]:
-        """After a restart, return the segments that were made and never left, in their order."""
+        """After a restart, return the segments that became SDS messages and never left, in order of `sequence`."""
         for segment in self.requests.segments.values():
             if not segment.accepted:
-                # Its hint was kept before the node got what that is the hash of, and maybe the node never did.
+                # The hint was persisted before the node answered, and the node may never have received the message.
                 self._withdraw_hint(segment.sds_id)
         unsent = self.retries.never_left()
         self.outbound.encrypting.update({segment.sds_id: True for segment in unsent})
         return unsent
 
     def plan_anew(self, now_ms: int) -> None:
-        """Bring forward what was planned by a clock that was ahead, in this run or an earlier one."""
+        """Bring forward times that were planned while the clock was ahead, in this run or an earlier one."""
         self.outbound.plan_anew(now_ms)
         self.retries.plan_anew(now_ms)
 
     def _upstream(self) -> Upstream:
-        """Return what the rate limit needs to know of the outbox.
+        """Return the content that will still count against the rate limit, and whether a segment may leave now.
 
-        Nothing of it can leave while a hook is awaited. It will need its room all the same, and so will what is being
-        encrypted.
+        The count includes the outbox and a segment that is being encrypted. No segment leaves the outbox while an
+        asynchronous hook encrypts another.
         """
         is_encrypting = self._ciphering.encrypting_content
         return Upstream(len(self.outbox) + is_encrypting, is_ready=len(self.outbox) > 0 and not is_encrypting)
 
     def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:
-        """Return what a segment cites because the first one does, which may be lost.
+        """Return the citations of a request's first segment, for a segment that repeats them; otherwise nothing.
 
-        A message is whole without as many segments as it has parity. So the first of those and one more all tell what
-        was sent before the message, and a receiver that rebuilds the message has one of them.
+        With n parity segments a receiver can rebuild the message without any n segments. So the first n + 1 segments
+        carry these citations, and every receiver that rebuilds the message has one of these segments.
         """
         if not 0 < order <= request.segment_count - request.data_count:
             return ()
@@ -259,7 +268,7 @@ class Sending:
         return () if first is None else first.message.causal_history
 
     def _carried(self, transmission: Transmission) -> SentSegment | None:
-        """Return the segment that a transmission carries; None for another purpose, and if its send has ended."""
+        """Return the segment that a transmission carries; None for another purpose, or if `Sends.live` returns None."""
         return self.sends.live(transmission.sds_id) if transmission.carries_segment else None
 
     def _handed_out(self, outcome: Publish | Unsendable, now_ms: int) -> list[Effect]:
@@ -296,7 +305,7 @@ class Sending:
         if record is None or record.retrieval_hint != message_hash:
             segment = self.requests.segments.get(sds_id)
             if segment is not None and not segment.accepted:
-                # A hint that was not confirmed is replaced by one that was.
+                # The hash of the accepted message replaces a hint of an unconfirmed transmission.
                 self._withdraw_hint(sds_id)
             self._sds.add_hint(sds_id, message_hash)
         carried = self._carried(in_flight.transmission)
@@ -305,14 +314,14 @@ class Sending:
         carried.refusals = 0
         if self.requests.of(carried).state is RequestState.DELIVERED:
             self._sds.forget_outgoing(sds_id)
-        # Parity is not sent again: a receiver that lacks data segments gets those. The interval begins now, because the
-        # segment could not be received before the node took it.
+        # Parity is not retransmitted: a receiver with missing data segments gets those. The interval begins now,
+        # because no participant can receive the segment before the node takes it.
         retry_at = None if carried.is_parity else self.requests.next_retry_of(carried, now_ms)
         self.requests.count_attempt(carried, retry_at)
         return emit(*self.requests.accepted(carried, message_hash))
 
     def _refused(self, in_flight: HandedOut, answer: NodeAnswer, now_ms: int) -> list[Effect]:
-        """Note that the node did not take a transmission, and plan what follows."""
+        """Note that the node refused a transmission: plan a retry, or end the send if the refusal is permanent."""
         transmission = in_flight.transmission
         self._tally.add("not_taken")
         self._sds.withdraw_hint(transmission.sds_id, in_flight.message_hash)

@@ -1,9 +1,10 @@
-"""How a send begins, and how it ends: delivered, failed, expired, evicted, or impossible to send.
+"""The begin and the end of a send: delivered, failed, expired, evicted, or impossible to send.
 
 `fairway.protocol.outgoing.request_life` has the states of a send as a table.
 
-A segment is in the history when SDS has made its message: later messages cite it, so it leaves, also if its send ends
-meanwhile. It is withdrawn if it cannot be encrypted or does not fit. Until then no other message is made.
+A segment enters the history when SDS makes its message. From then on later messages may cite it, so it leaves even if
+its send ends. A new segment is withdrawn if it cannot be encrypted or is too large. Until it is encrypted, SDS makes no
+other message.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fairway.protocol.segmentation.segmenter import OutgoingSegment
 from fairway.protocol.shared import Shared
 
 _KEEP_UNSENT: Final = frozenset({RequestStep.ACKNOWLEDGED, RequestStep.UNSENDABLE_PART})
-"""Steps after which segments that never left are still sent."""
+"""Steps after which the remaining unsent segments still leave."""
 
 
 class Sends:
@@ -43,12 +44,12 @@ class Sends:
         self._sds, self._limits = shared.sds, shared.limits
         self._requests, self._outbox, self._outbound, self._sync = requests, outbox, outbound, sync_messages
         self._unsent: dict[str, None] = {}
-        """Segments of expired sends that are in the history and never left, by SDS id."""
+        """SDS ids of segments of expired sends that are in the history and never left."""
         self.refusal = ""
-        """What the node said when it refused the latest transmission; empty if it took it."""
+        """The node's reason for refusing the latest transmission; empty if the node took it."""
 
     def known(self, message_id: str, request_id: str | None) -> SendRequest | None:
-        """Return the send that a new one would repeat; raise `ConfigurationError` if it was of another payload."""
+        """Return the send with a request id; raise `ConfigurationError` if it has another payload."""
         request = None if request_id is None else self._requests.get(wanted_id(request_id))
         if request is not None and request.message_id != message_id:
             raise ConfigurationError(
@@ -57,18 +58,18 @@ class Sends:
         return request
 
     def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment]) -> None:
-        """Begin a send; its segments wait in the outbox for their turn."""
+        """Begin a send; its segments enter the outbox."""
         self._requests.add(request)
         self._outbox.extend(request.request_id, segments)
 
     def repeat(
         self, request: SendRequest, required_count: int, names: frozenset[str], deadline_ms: int | None, now_ms: int
     ) -> list[Effect] | None:
-        """Repeat a send, and let it end only when this is met.
+        """Repeat a send with new requirements, and return the effects.
 
-        What an open or delivered send was asked for before holds, too: it may be asked for more, but not for less. An
-        open send keeps its deadline. Returns None if its segments are not kept; then the send is forgotten, and the
-        message has to begin anew.
+        An open or delivered send also keeps its earlier requirements: a repeat may require more, but not less. An open
+        send keeps its deadline. Returns None if the segments are not kept. Then the send is forgotten, and the caller
+        begins a new one.
         """
         requests, before = self._requests, request.state
         segments = requests.segments_of(request)
@@ -88,11 +89,11 @@ class Sends:
         request.accepted_ms, request.deadline_ms = now_ms, deadline_ms
         requests.step(request, RequestStep.SENT_AGAIN, now_ms)
         for segment in segments:
-            # The copy of a failed send that leaves now is like a first transmission.
+            # The next transmission of a failed send counts as its first.
             segment.attempts = 0 if before in FAILED else min(1, segment.attempts)
             if segment.is_parity or self._outbound.is_under_way(segment.sds_id):
                 continue
-            # Participants that have a delivered message may acknowledge it without a copy.
+            # Participants that already have a delivered message may acknowledge it without a retransmission.
             requests.plan_retry(segment, now_ms if before in FAILED else requests.next_retry_of(segment, now_ms))
         if before is RequestState.DELIVERED:
             self._sds.watch_again(
@@ -101,9 +102,9 @@ class Sends:
         return []
 
     def fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> list[Effect]:
-        """Let a send end because one of its segments can never be sent."""
+        """End a send because one of its segments can never be sent, and return the events."""
         request = self._requests.of(segment)
-        # An expired send has ended for the application.
+        # The application was already notified that an expired send failed.
         is_expired = request.state is RequestState.EXPIRED
         events = () if is_expired else self._requests.send_error(segment, reason, detail, self.refusal)
         others = [each for each in self._requests.segments_of(request) if each is not segment and not each.has_left]
@@ -112,7 +113,7 @@ class Sends:
         return emit(*events)
 
     def exhausted(self, request: SendRequest, retries: int, now_ms: int) -> list[Effect]:
-        """Let a send fail whose retries are used up; from now on it is sent again at the falling rate."""
+        """Let a send fail because its retries are used up; from now on it is retransmitted at the falling rate."""
         detail = f"not acknowledged after {retries} retransmission{'' if retries == 1 else 's'}"
         error = self._requests.failure(request, FailureReason.NOT_ACKNOWLEDGED, detail, self.refusal)
         self._requests.step(request, RequestStep.EXHAUSTED, now_ms)
@@ -120,7 +121,7 @@ class Sends:
         return [*emit(error), *self.evict(now_ms)]
 
     def evict(self, now_ms: int) -> list[Effect]:
-        """Forget sends that failed or were delivered if there are too many of them."""
+        """Forget the failed and delivered sends beyond the limits."""
         events: list[Event] = []
         for request in self._requests.surplus():
             if request.state in FAILED:
@@ -134,7 +135,7 @@ class Sends:
         return emit(*events)
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Let the sends fail whose deadline has passed."""
+        """Let every send fail whose deadline has passed."""
         effects: list[Effect] = []
         for request in self._requests.take_expired(now_ms):
             detail = f"the deadline of {(request.deadline_ms or 0) / 1_000:g} s has passed"
@@ -144,7 +145,7 @@ class Sends:
                 self.close(request, RequestStep.UNSENDABLE, now_ms)
                 continue
             if len(request.segments) >= request.data_count:
-                # Parity that did not leave yet is not needed.
+                # All data segments are in the history, so the remaining parity is not needed.
                 request.segment_count = len(request.segments)
             self._requests.step(request, RequestStep.DEADLINE, now_ms)
             self._stop_retries(request)
@@ -156,7 +157,7 @@ class Sends:
         return effects
 
     def withdraw_unsent(self, now_ms: int) -> None:
-        """Withdraw the segments of expired sends that the node never took, as far as that is still possible."""
+        """Withdraw the segments of expired sends that never left, unless they are being encrypted or are handed out."""
         for sds_id in list(self._unsent):
             segment = self.live(sds_id)
             if segment is None or segment.has_left or self._requests.of(segment).state is not RequestState.EXPIRED:
@@ -165,9 +166,9 @@ class Sends:
                 self.withdraw_expired(segment, now_ms)
 
     def withdraw_expired(self, segment: SentSegment, now_ms: int) -> bool:
-        """Withdraw a segment that never left if its send has expired, and return whether that was possible.
+        """Withdraw a segment that never left if its send has expired; return whether it was withdrawn.
 
-        It is not once a message that may cite it has left: participants would wait for it.
+        After a message that may cite it has left, the segment cannot be withdrawn: participants would wait for it.
         """
         sds_id, request, outbound = segment.sds_id, self._requests.of(segment), self._outbound
         if request.state is not RequestState.EXPIRED:
@@ -186,7 +187,7 @@ class Sends:
         self._sync.discard(now_ms)
         for each in citing:
             if outbound.discard(each.sds_id):
-                # It is encoded and encrypted anew.
+                # It is encoded and encrypted anew, without the citation.
                 self._requests.plan_retry(each, now_ms)
         self._requests.drop_segment(segment)
         if not request.segments:
@@ -194,7 +195,7 @@ class Sends:
         return True
 
     def live(self, sds_id: str) -> SentSegment | None:
-        """Return a segment whose send may still be acknowledged, or that has still to leave because others cite it."""
+        """Return a segment; None if it is unknown, or if it has left and its send is delivered."""
         segment = self._requests.segments.get(sds_id)
         if segment is None or (segment.has_left and self._requests.of(segment).state is RequestState.DELIVERED):
             return None
@@ -203,9 +204,10 @@ class Sends:
     def close(
         self, request: SendRequest, step: RequestStep, now_ms: int, *, unsendable: SentSegment | None = None
     ) -> None:
-        """Let a send end by a step after which nobody needs its segments any more; ``unsendable`` cannot be sent.
+        """End a send by a step after which its segments are not retransmitted; ``unsendable`` cannot be sent.
 
-        A segment that never left is sent nevertheless: later messages cite it, and every participant would ask for it.
+        After a step in `_KEEP_UNSENT` a segment that never left still leaves, unless it is new or ``unsendable``: later
+        messages cite it, and every participant would request it.
         """
         if len(request.segments) < request.segment_count:
             self._outbox.drop(request.request_id)
@@ -214,7 +216,8 @@ class Sends:
         for segment in self._requests.segments_of(request):
             if was_delivered and segment.has_left:
                 continue
-            # No message is made while a new segment is being encrypted; after a restart there may be several.
+            # While a new segment is encrypted, SDS makes no message that cites it. After a restart several segments
+            # may be new, and cite each other.
             is_new = self._outbound.encrypting.get(segment.sds_id, False)
             if is_new:
                 del self._outbound.encrypting[segment.sds_id]
@@ -231,7 +234,7 @@ class Sends:
                 self._requests.drop_segment(segment)
 
     def _keeps(self, request: SendRequest) -> bool:
-        """Return whether the data segments of a send that ended can be sent again."""
+        """Return whether SDS still keeps all data segments of a send that ended."""
         segments = self._requests.segments_of(request)[: request.data_count]
         if [segment.order for segment in segments] != list(range(request.data_count)):
             return False

@@ -1,4 +1,4 @@
-"""The sync messages of one channel; at most one of them waits (RELIABLE-CHANNEL-API, "Synchronization messages")."""
+"""The sync messages of one channel; at most one is queued (RELIABLE-CHANNEL-API, "Synchronization messages")."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fairway.wire.sds import SdsMessage
 
 
 class SyncMessages:
-    """Composes sync messages, and takes back what one of them said if it never left."""
+    """Composes sync messages, and restores the state that a sync message changed if it never left."""
 
     def __init__(self, sds: MessageChannel, outbound: TransmissionQueue) -> None:
         self._sds, self._outbound = sds, outbound
         self._unsent: SdsMessage | None = None
-        """The newest one, until the node took it."""
+        """The newest sync message until the node takes it; then None."""
 
     @property
     def waits(self) -> bool:
@@ -23,7 +23,7 @@ class SyncMessages:
         return self._outbound.limiter.queued(Priority.SYNC) > 0
 
     def compose(self, now_ms: int) -> Transmission | None:
-        """Return a sync message in place of the one that waits; None if there is nothing to say."""
+        """Return a sync message, which replaces a waiting one; None if it would neither cite nor request a message."""
         self.discard(now_ms)
         message = self._sds.send_sync(now_ms)
         if message is None:
@@ -33,13 +33,13 @@ class SyncMessages:
         return Transmission(purpose=Purpose.SYNC, sds_id=message.message_id, payload=encoded)
 
     def discard(self, now_ms: int) -> None:
-        """Drop the sync message that waits, if one does."""
+        """Drop the waiting sync message, if any."""
         if self.waits and self._unsent is not None:
             self._outbound.discard(self._unsent.message_id)
             self.lost(now_ms)
 
     def lost(self, now_ms: int) -> None:
-        """Note that the newest one never left: what it asked for is due again."""
+        """Note that the newest sync message never left: its repair requests and pending citations are due again."""
         if self._unsent is not None:
             self._sds.take_back(self._unsent, now_ms)
             self._unsent = None

@@ -1,17 +1,20 @@
-"""When to send a sync message (RELIABLE-CHANNEL-API, "Synchronization messages"; SDS, "Periodic Sync Message").
+"""The times of sync messages (RELIABLE-CHANNEL-API, "Synchronization messages"; SDS, "Periodic Sync Message").
 
-Every participant waits a random time. A sync message of another participant begins the wait anew.
+Every participant waits a random time. A sync message of another participant restarts the wait.
 
 - With news, the wait is a random part of the interval. News is received content, a copy, a restart, or a sync message
-  of a participant that lacks messages.
-- Without news, the wait is at least the interval, and twice as long after each sync message, up to `_LONGEST_MS`.
-- A participant that still lacks messages after `_REMINDERS` sync messages is reminded every `_REMINDER_PAUSE_MS`: it
-  may have no room for them.
+  of a participant that misses messages.
+- Without news, the wait is at least the interval. It doubles after each sync message, up to `_LONGEST_MS`.
+- A participant may miss messages because it has no room for them. After `_REMINDERS` sync messages it is reminded only
+  every `_REMINDER_PAUSE_MS`.
 - Without bloom filters (`BloomPolicy`) sync messages with news leave in half the time. The author of the newest message
   also sends one every few seconds until `ECHOES` transmissions cited that message.
 
-Three things do not wait for others: a copy of a received message, since its sender lacks our acknowledgement; a repair
-request that is due (SDS-R); and so much news that our bloom filter would forget the first of it.
+In three cases a sync message of another participant does not replace ours:
+
+- We received a copy of a message, so its sender has not received our acknowledgement.
+- A repair request is due (SDS-R).
+- We received ``max_unsynced`` messages. Beyond them our bloom filter would forget the first ones.
 """
 
 from __future__ import annotations
@@ -23,23 +26,23 @@ from fairway.protocol.jitter import Jitter
 _FOR_NEWS: Final = 0.5
 """Share of the interval if a participant waits for an acknowledgement."""
 _WITHOUT_FILTER: Final = 0.5
-"""Share of these times if sync messages have no bloom filter, and so are small."""
+"""Share of these times without bloom filters, because the sync messages are small."""
 _ECHO: Final = 0.12
-"""Share of the interval after which the author of the newest message cites it, unless others do."""
+"""Share of the interval for the random wait before the author of the newest message cites it."""
 _BEFORE_ECHO: Final = 0.03
-"""Share of the interval in which an author may send its next message instead."""
+"""Share of the interval before that wait, in which the author may send its next message instead."""
 ECHOES: Final = 3
-"""Transmissions that are to cite the newest message: at 30 % loss one of them arrives in 97 % of cases."""
+"""Transmissions that cite the newest message: at 30 % loss one of them arrives in 97 % of cases."""
 _LONGEST_MS: Final = 480_000
-"""Longest fixed wait; the random part may be as long again."""
+"""Longest fixed wait; the random part may be equally long."""
 _REMINDERS: Final = 10
-"""Sync messages that a participant gets at once that lacks messages: at 60 % loss one arrives in 99 % of cases."""
+"""Prompt sync messages for participants that miss messages: at 60 % loss one arrives in 99 % of cases."""
 _REMINDER_PAUSE_MS: Final = 30_000
-"""Pause between further sync messages for it: it may answer each of them, and lack the messages for hours."""
+"""Pause between further sync messages for them: a participant may answer each one, and miss messages for hours."""
 _REPAIR_SPACING_MS: Final = 1_000
-"""Pause between sync messages that only carry repair requests; many requests may fall due at once."""
+"""Pause between sync messages for repair requests; many requests may be due at once."""
 _REPAIR_BURST: Final = 20
-"""Such sync messages in a row. Beyond them one is sent per interval: anybody can invent messages that we miss."""
+"""Sync messages for repair requests before a limit of one per interval; a forger can cite invented messages."""
 
 
 class SyncTimer:
@@ -48,7 +51,11 @@ class SyncTimer:
     def __init__(
         self, interval_ms: int, jitter: Jitter, now_ms: int, max_unsynced: int = 2_500, echoes: int = 0
     ) -> None:
-        """``max_unsynced``: received messages after which one is sent at once; ``echoes``: of each own message."""
+        """Start the timer.
+
+        ``max_unsynced`` is the number of received messages after which a sync message is sent at once. ``echoes`` is
+        the number of transmissions that cite each own message; 0 with bloom filters.
+        """
         self._max_unsynced = max_unsynced
         self._echoes = echoes
         self._share = _WITHOUT_FILTER if echoes else 1.0
@@ -57,9 +64,9 @@ class SyncTimer:
         self.begin(now_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Begin anew, knowing nothing of an earlier time: in a new run, and when the clock was set back."""
+        """Reset all times: at a start, and after the clock was set back."""
         self._echoes_due = 0
-        """Transmissions that are still to cite the newest message, if it is an own one."""
+        """Transmissions that must still cite the newest message, if it is an own message."""
         self._unsynced = 0
         """Messages received since the last own message or sync message."""
         self.at_ms: int | None = None
@@ -68,17 +75,17 @@ class SyncTimer:
         """Sync messages, own and others', since the last news."""
         self._owes_acknowledgement = False
         self._peer_is_behind = False
-        """Whether a participant that lacks messages was heard since the last own sync message."""
+        """Whether a participant that misses messages sent a sync message since our last one."""
         self._reminders = 0
-        """Sync messages for such participants since the last news."""
+        """Own sync messages for participants that miss messages, since the last news."""
         self._sent_ms: int | None = None
         self._repair_credit = _REPAIR_BURST * self._interval_ms
-        """Time in which sync messages for repairs may be spent, an interval each."""
+        """Credit for sync messages that only carry repair requests, in milliseconds; each costs one interval."""
         self._credited_ms = now_ms
         self._restart(now_ms)
 
     def send_soon(self, now_ms: int) -> None:
-        """Send a sync message within an interval: after the node came back, or refused the last one."""
+        """Send a sync message within an interval, after the node connected, disconnected or refused the last one."""
         self._note_news()
         self._bring_forward(self._draw(now_ms, 1.0))
 
@@ -98,7 +105,10 @@ class SyncTimer:
         self._wait_without_news(now_ms)
 
     def for_repair_at(self, due_at: int) -> int | None:
-        """Return when a repair request that is due at a time needs a sync message; not in rapid succession."""
+        """Return when to send a sync message for a repair request; None if sync messages are off.
+
+        The time is at least ``due_at``, `_REPAIR_SPACING_MS` after the last sync message, and within the credit.
+        """
         if self.at_ms is None:
             return None
         lacking_ms = self._interval_ms - self._repair_credit
@@ -107,19 +117,19 @@ class SyncTimer:
         return max(due_at, credit_at, spaced_at)
 
     def content_sent(self, now_ms: int) -> None:
-        """Begin a new wait: an own message acknowledges as much as a sync message would."""
+        """Begin a new wait, because an own message acknowledges as much as a sync message."""
         self._has_news = False
         self._unsynced = 0
         self._echoes_due = self._echoes
         self._restart(now_ms)
 
     def fire_now(self, now_ms: int) -> None:
-        """Send a sync message now if there is news: the channel is about to stop."""
+        """Send a sync message now if content or a copy was received, because the channel is about to stop."""
         if self._has_news and self.at_ms is not None:
             self.at_ms = min(self.at_ms, now_ms)
 
     def content_received(self, now_ms: int) -> None:
-        """Wait no longer than a share of the interval from now on; a busy channel does not postpone for ever."""
+        """Bring the sync message forward to a share of the interval from now; further content never postpones it."""
         self._has_news = True
         self._note_news()
         self._echoes_due = 0
@@ -128,7 +138,7 @@ class SyncTimer:
         self._bring_forward(now_ms if at_once else self._draw(now_ms, _FOR_NEWS * self._share))
 
     def copy_received(self, now_ms: int) -> None:
-        """Owe an acknowledgement, which a sync message of another participant cannot replace."""
+        """Note a copy: our sync message must acknowledge it, and that of another participant cannot replace ours."""
         self._has_news = True
         if not self._owes_acknowledgement:
             self._owes_acknowledgement = True
@@ -137,9 +147,9 @@ class SyncTimer:
     def sync_received(
         self, now_ms: int, *, is_behind: bool, cites_newest: bool = False, wrote_newest: bool = False
     ) -> None:
-        """Let the sync message of another participant replace ours, unless that participant ``is_behind``.
+        """Restart the wait after a sync message of another participant, unless that participant ``is_behind``.
 
-        It does not replace ours either if its author ``wrote_newest``: then it acknowledges nothing.
+        With news, the wait continues if the participant ``wrote_newest``: its sync message does not acknowledge that.
         """
         if cites_newest:
             self._echoes_due = max(0, self._echoes_due - 1)
@@ -170,7 +180,7 @@ class SyncTimer:
         self._idle_rounds = self._reminders = 0
 
     def _wait_without_news(self, now_ms: int) -> None:
-        """Begin a new wait without news: at least an interval, and ever longer."""
+        """Begin a new wait without news: at least one interval, and twice as long as the last wait."""
         self._owes_acknowledgement = False
         if self._echoes_due:
             self.at_ms = self._draw_echo(now_ms)

@@ -1,14 +1,14 @@
-"""The last two steps out: rate limit, then dispatch.
+"""The last two outgoing stages: rate limit, then dispatch.
 
-What arrives here is encrypted already. It waits in the rate limit manager until it may leave; then it is stamped,
-proven where the network asks for RLN proofs, encoded once, and those very bytes are hashed and handed out. A
-WakuMessage is stamped no earlier than that, because relays refuse old timestamps and a proof is bound to the timestamp
-(17/WAKU2-RLN-RELAY). So no more is being proven and handed out than the node can have in its hands at once. The queue
-sends nothing twice: what the node does not take leaves it, and its sender decides (`Sending.answered`).
+The queue receives encrypted transmissions. A transmission waits in the rate limit manager until it may leave. Then the
+queue stamps it, requests an RLN proof if the network requires one, encodes it once, hashes those bytes, and hands them
+out. The timestamp is made this late because relays refuse old timestamps, and a proof is bound to the timestamp
+(17/WAKU2-RLN-RELAY). So at most ``max_concurrent_publishes`` transmissions are being proven or wait for the node's
+answer. The queue retransmits nothing: `Sending.answered` decides about a transmission that the node refused.
 
-A proof takes time and a durable count of message ids. So it is asked for with a `Prove` effect, and what it is for
-waits for `TransmissionQueue.proven`; meanwhile other transmissions are proven and sent. A transmission without a proof
-was not sent: it returns to its place in the queue.
+A proof takes time and a durable count of message ids. So a `Prove` effect requests it, and the transmission waits for
+`Stack.proven`. Meanwhile other transmissions are proven and sent. Without a proof a transmission returns to its
+position in the queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STAMP: Final = "stamp"
 
 _PROOF_RETRY_MS: Final = 1_000
 _ANSWERED_WITHIN_MS: Final = 60_000
-"""A transmission without an answer for so long counts as one that the node did not take, or that got no proof."""
+"""Time after which a transmission without an answer counts as refused, or as not proven."""
 _PRIORITY: Final = {
     Purpose.CONTENT: Priority.CONTENT,
     Purpose.REPAIR: Priority.REPAIR,
@@ -51,28 +51,28 @@ _PRIORITY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transmission:
-    """An SDS message on its way out."""
+    """An outgoing SDS message."""
 
     purpose: Purpose
     sds_id: str
     payload: bytes
-    """The encoded SDS message; encrypted in the queue."""
+    """The encoded SDS message; the queue holds it encrypted."""
     is_new: bool = False
     """Whether it is a segment that passes the encryption for the first time."""
     order_key: OrderKey | None = None
-    """Place in the channel of the send that it begins; None: it begins none now."""
+    """Position of its send in the channel, if it is the first transmission of the first segment; otherwise None."""
     sequence: int | None = None
-    """Place among what has the same priority; None: after all that waits."""
+    """Position within its priority; None appends it."""
     yields: bool = False
-    """Whether it leaves like a retry, after other content, because the node refused it again and again."""
+    """Whether it has the priority of a retry because the node refused it repeatedly."""
     ephemeral: tuple[str, str] | None = None
-    """Request id and message id of an ephemeral message, which nothing else remembers."""
+    """Request id and message id of an ephemeral message; no other object keeps them."""
     admitted_ms: int = 0
-    """When the rate limit counted an ephemeral message."""
+    """When the rate limit charged an ephemeral message."""
 
     @property
     def carries_segment(self) -> bool:
-        """Whether it is an own segment, and no answer to a repair request."""
+        """Whether it carries a segment of an own send."""
         return self.purpose in (Purpose.CONTENT, Purpose.RETRY)
 
 
@@ -82,9 +82,9 @@ class HandedOut(NamedTuple):
     transmission: Transmission
     stamp_ns: int
     admission: Admission[Transmission] | None
-    """None for an ephemeral message, which is never put back."""
+    """None for an ephemeral message, which never returns to the queue."""
     mark: int
-    """What the pace wants back with the answer."""
+    """Mark of `Pace.spend`, for the report of the node's answer."""
     since_ms: int
     message_hash: bytes = b""
     """Empty until it has its proof."""
@@ -118,7 +118,7 @@ class TransmissionQueue:
         self.connected = True
         """Whether the node can send; nothing is dispatched while it cannot."""
         self.encrypting: dict[str, bool] = {}
-        """Own segments between SDS and the queue, by SDS id; whether each is there for the first time."""
+        """Own segments that are being encrypted, by SDS id; True if it is the first time."""
         self._content_topic = shared.content_topic
         self._max_bytes = options.advanced.max_wire_message_bytes
         self._meta = options.profile.marker
@@ -129,31 +129,31 @@ class TransmissionQueue:
         self._not_before_ms = 0
         self._token = 0
         self._handed_out: dict[int, HandedOut] = {}
-        """What waits for its proof or for the node's answer, by token."""
+        """Transmissions that wait for a proof or for the node's answer, by token."""
         self._tokens: dict[tuple[str, bool], int] = {}
-        """The token of each, by SDS id and whether it answers a repair request."""
+        """Tokens of these transmissions, by SDS id and whether the transmission answers a repair request."""
         self._retries_handed_out = 0
         self.done = 0
-        """How many transmissions the node took, or said that it never will."""
+        """Number of transmissions that the node took or refused permanently."""
         self._least_overhead = len(encode_waku_message(self._message(b"", stamp=1)))
 
     def enqueue(self, transmission: Transmission) -> None:
-        """Let a transmission, which is encrypted, wait for its turn."""
+        """Add an encrypted transmission to the queue."""
         if transmission.carries_segment:
             self.encrypting.pop(transmission.sds_id, None)
         priority = Priority.RETRY if transmission.yields else _PRIORITY[transmission.purpose]
         self.limiter.enqueue(transmission, priority, _key_of(transmission), transmission.sequence)
 
     def is_under_way(self, sds_id: str) -> bool:
-        """Return whether a segment is between SDS and the node's answer, for the first time or again."""
+        """Return whether a segment is being encrypted, is queued, or waits for its proof or the node's answer."""
         return sds_id in self.encrypting or self.is_queued(sds_id) or self.is_handed_out(sds_id)
 
     def repair_is_under_way(self, sds_id: str) -> bool:
-        """Return whether an answer to a repair request waits for its turn or for the node's answer."""
+        """Return whether an answer to a repair request is queued, or waits for its proof or the node's answer."""
         return self.is_queued(sds_id, repair=True) or self.is_handed_out(sds_id, repair=True)
 
     def is_queued(self, sds_id: str, *, repair: bool = False) -> bool:
-        """Return whether a message waits for its turn; ``repair``: as the answer to a repair request."""
+        """Return whether a message is queued; ``repair`` selects the answer to a repair request."""
         return self.limiter.is_queued((sds_id, repair))
 
     def is_handed_out(self, sds_id: str, *, repair: bool = False) -> bool:
@@ -162,19 +162,19 @@ class TransmissionQueue:
 
     @property
     def active_retries(self) -> int:
-        """How many retransmissions are under way."""
+        """Number of segments that are being encrypted, and of retransmissions that are queued or handed out."""
         return len(self.encrypting) + self.limiter.queued(Priority.RETRY) + self._retries_handed_out
 
     def discard(self, sds_id: str) -> bool:
-        """Drop what waits to carry a message, and return whether anything did; an answer to a repair request stays."""
+        """Remove a message from the queue, and return whether it was queued; an answer to a repair request stays."""
         return self.limiter.discard((sds_id, False))
 
     def is_too_large(self, encrypted: bytes) -> bool:
-        """Return whether the network can never take this payload, whatever the rest of the WakuMessage is."""
+        """Return whether the smallest WakuMessage with this payload exceeds the size limit of the network."""
         return self._least_overhead + len(encrypted) > self._max_bytes
 
     def dispatch(self, now_ms: int) -> list[Prove | Publish | Unsendable]:
-        """Return everything that may leave now, in order, and what can never leave."""
+        """Return the transmissions that may leave now, in order; an `Unsendable` can never leave."""
         outcomes: list[Prove | Publish | Unsendable] = []
         if not self.connected or now_ms < self._not_before_ms:
             return outcomes
@@ -183,7 +183,10 @@ class TransmissionQueue:
         return outcomes
 
     def take(self, token: int, *, is_proven: bool) -> HandedOut | None:
-        """Take what waits for its proof under a token, or, if it ``is_proven``, for the node's answer."""
+        """Remove and return the transmission with a token; None if it does not wait.
+
+        If ``is_proven``, it must wait for the node's answer, otherwise for its proof.
+        """
         sent = self._handed_out.get(token)
         if sent is None or bool(sent.message_hash) is not is_proven:
             return None
@@ -195,7 +198,10 @@ class TransmissionQueue:
         return sent
 
     def not_proven(self, stamped: HandedOut, error: RlnError, now_ms: int) -> Unsendable | None:
-        """Put back what got no proof, to be tried again when one may be had; return what never will get one."""
+        """Return a transmission without a proof to the queue; return `Unsendable` if the error is permanent.
+
+        An ephemeral message does not return to the queue.
+        """
         if error.kind is RlnErrorKind.PERMANENT:
             return Unsendable(
                 transmission=stamped.transmission, reason=SendErrorReason.RLN_PROOF_FAILED, detail=str(error)
@@ -203,13 +209,13 @@ class TransmissionQueue:
         if stamped.admission is not None:
             self.limiter.put_back(stamped.admission)
         if error.kind is RlnErrorKind.BUDGET_EXHAUSTED:
-            self.limiter.exhaust(stamped.since_ms)  # of the epoch that was asked for, which may have ended
+            self.limiter.exhaust(stamped.since_ms)  # the epoch of the timestamp, which may have ended
         elif stamped.admission is not None:
             self._not_before_ms = now_ms + _PROOF_RETRY_MS
         return None
 
     def has_room_for_content(self, now_ms: int) -> bool:
-        """Return whether content from upstream would leave at once."""
+        """Return whether content from the outbox would leave at once."""
         return (
             self.connected
             and now_ms >= self._not_before_ms
@@ -218,12 +224,15 @@ class TransmissionQueue:
         )
 
     def holds_back(self, now_ms: int) -> bool:
-        """Return whether more than the node's next answer is waited for: the rate limit, the pace, or the node."""
+        """Return whether the rate limit, the pace, a proof or an offline node delays the next transmission.
+
+        A wait for the node's next answer does not count.
+        """
         ready_at = self._ready_at(now_ms)
         return ready_at is None or ready_at > now_ms
 
     def claim(self, now_ms: int) -> None:
-        """Tell the other channels of the node whether something here waits for what they share."""
+        """Announce the waiting transmissions to the other channels of the node; none if they cannot leave now."""
         if self.connected and self._node_has_room:
             self.limiter.claim(now_ms)
         else:
@@ -231,20 +240,20 @@ class TransmissionQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being proven or in flight."""
+        """Whether a transmission waits for its proof or for the node's answer."""
         return bool(self._handed_out)
 
     def answered_for_good(self, in_flight: HandedOut, now_ms: int) -> None:
-        """Note that the node took a transmission, or never will."""
+        """Note that the node took a transmission or refused it permanently."""
         self.done += 1
         self.limiter.pace.taken(in_flight.mark, now_ms)
 
     def refused(self, in_flight: HandedOut, now_ms: int, *, too_many: bool) -> None:
-        """Slow down, for the node did not take a transmission."""
+        """Slow the pace, because the node refused a transmission; ``too_many`` if it asks for fewer."""
         self.limiter.pace.refused(in_flight.mark, now_ms, too_many=too_many)
 
     def late(self, now_ms: int) -> list[tuple[int, bool]]:
-        """Return the tokens of what has waited for far too long, and whether each had its proof."""
+        """Return the tokens without an answer for `_ANSWERED_WITHIN_MS`, and whether each has its proof."""
         return [
             (token, bool(sent.message_hash))
             for token, sent in self._handed_out.items()
@@ -252,7 +261,7 @@ class TransmissionQueue:
         ]
 
     def next_send_at(self, now_ms: int) -> int | None:
-        """Return when something that waits can leave, or when an answer is overdue."""
+        """Return when the next transmission can leave or an answer is overdue; None if neither is planned."""
         if not self.connected:
             return None
         oldest = next(iter(self._handed_out.values()), None)
@@ -262,15 +271,15 @@ class TransmissionQueue:
         return min(times, default=None)
 
     def plan_anew(self, now_ms: int) -> None:
-        """Wait no longer for proofs than from now on."""
+        """Limit the pause before the next proof to `_PROOF_RETRY_MS` from now."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
 
     def row(self, table: str, _key: str) -> Row:
-        """Return the state of the rate limit, or of the clock that stamps messages."""
+        """Return the state of the rate limit, or the last timestamp and token."""
         return self.limiter.state() if table == RATE_LIMIT else (self._last_stamp_ns, self._token)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield both."""
+        """Yield both rows."""
         for table in (RATE_LIMIT, STAMP):
             yield table, "", self.row(table, "")
 
@@ -283,7 +292,10 @@ class TransmissionQueue:
                 self._last_stamp_ns, self._token = row
 
     def _ready_at(self, now_ms: int) -> int | None:
-        """Return when the first that waits may leave, whatever is in flight; None if none will by time alone."""
+        """Return when the first waiting transmission may leave, regardless of the number in flight.
+
+        Returns None if time alone lets none leave.
+        """
         if not self.connected:
             return None
         first_ms = self.limiter.next_send_at(now_ms)
@@ -314,10 +326,10 @@ class TransmissionQueue:
     def stamp(
         self, transmission: Transmission, now_ms: int, admission: Admission[Transmission] | None = None
     ) -> Prove | Publish | Unsendable:
-        """Give a transmission its timestamp, and prove it or hand it out; an ephemeral one has no admission."""
+        """Stamp a transmission, then request its proof or hand it out; an ephemeral message has no admission."""
         stamp = now_ms * NS_PER_MS
         if self._last_stamp_ns // NS_PER_MS == now_ms:
-            # Two messages never share a timestamp: relays take equal messages for one.
+            # Consecutive messages never share a timestamp, because relays drop a message that equals another.
             stamp = self._last_stamp_ns + 1
         try:
             signal = rln_signal(transmission.payload, self._content_topic, stamp)
@@ -335,7 +347,7 @@ class TransmissionQueue:
         return Prove(token=self._token, signal=signal, at_ms=now_ms)
 
     def hand_out(self, token: int, stamped: HandedOut, proof: bytes | None, now_ms: int) -> Publish | Unsendable:
-        """Encode and hand out what was stamped; ``proof`` None: without one."""
+        """Encode a stamped transmission and hand it out; without a proof if ``proof`` is None."""
         transmission = stamped.transmission
         is_ephemeral = transmission.purpose is Purpose.EPHEMERAL
         message = self._message(transmission.payload, stamped.stamp_ns, proof, ephemeral=is_ephemeral)
