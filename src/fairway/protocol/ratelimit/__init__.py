@@ -2,11 +2,11 @@
 
 RELIABLE-CHANNEL-API, "Rate Limit Management"; LIP-173, "Rate Limit Manager".
 
-- `manager` decides which transmission leaves when.
-- `queue` is the queue of those that may not leave yet.
-- `membership` is what the channels of one node share: their quotas, and the `pace` of the node.
-- `quota` has every limit, and counts transmissions against each.
-- `epoch` counts by epoch, also when the clock jumps.
+- `manager` selects the next transmission and its time.
+- `queue` holds the transmissions that may not leave yet.
+- `membership` joins the channels of one node: they share a count against the rate limit, and the `pace` of the node.
+- `quota` holds every limit, and counts transmissions against each.
+- `epoch` counts by epoch, even if the clock jumps.
 - `rln` is the interface to a prover of transmissions.
 """
 

@@ -1,20 +1,19 @@
-"""Epochs aligned to RLN's, and the count of what was sent in each of them.
+"""Epochs aligned to those of RLN, and the number of transmissions in each epoch.
 
 LIP-173, "Rate Limit Manager": "It tracks how many messages have been sent in the current epoch", and the epoch size
-MUST match the configured one. 17/WAKU2-RLN-RELAY, "Epoch Length", writes the epoch as ceil(unix / period), but every
-validator computes floor(unix / period), as is done here: a counter that began with the first transmission, or that
-rounded the other way, would spend two budgets in one epoch of the validators.
+MUST match the configured one. 17/WAKU2-RLN-RELAY, "Epoch Length", writes the epoch as ceil(unix / period). Every
+validator computes floor(unix / period), and so does this module. Any other alignment would spend two budgets in one
+epoch of the validators.
 
-Invariant: whatever the clock does, an epoch that was used is never given a second budget.
+Invariant: a used epoch never gets a second budget, even if the clock jumps.
 
-- Forwards into an epoch without a record: a fresh budget.
-- Forwards or backwards into an epoch with a record: the record counts.
-- Backwards, record or not: at least as much counts as used as before the step, so that no sequence of steps
-  back refills the budget.
+- A step forwards into an epoch without a record starts a new budget.
+- A step forwards or backwards into an epoch with a record continues the record.
+- After a step backwards the use is at least as high as before the step, so no sequence of steps refills the budget.
 
-A step back does *not* hold the counter at the highest epoch ever seen. Validators judge a message by the
-epoch of its own timestamp, so charging it to another epoch would overdraw the one it claims; and a clock that
-was wrong by a year for a second would silence the channel for a year.
+A step backwards does *not* hold the counter at the highest epoch so far. Validators assign a message to the epoch of
+its timestamp, so a charge to another epoch would overdraw the epoch of the timestamp. A clock that was one year ahead
+for one second would also silence the channel for a year.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from typing import Final
 from fairway.errors import ConfigurationError
 
 REMEMBERED_EPOCHS: Final = 16
-"""Used epochs on record. Validators refuse messages more than 20 s off their own clock. So if a clock comes back to an
-epoch after so many others, the network accepted messages of at most one of the two visits."""
+"""Used epochs on record. Validators refuse messages more than 20 s off their own clock. If a clock returns to an epoch
+after this many others, the network accepted the messages of at most one visit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochClock:
-    """Which epoch a time belongs to; epoch 0 starts with the Unix epoch."""
+    """Conversion between times and epochs; epoch 0 starts with the Unix epoch."""
 
     epoch_ms: int
     """Length of an epoch in milliseconds."""
@@ -41,7 +40,7 @@ class EpochClock:
             raise ConfigurationError(f"epoch_ms must be positive, not {self.epoch_ms}")
 
     def index(self, now_ms: int) -> int:
-        """Return the epoch that holds ``now_ms``."""
+        """Return the epoch that contains ``now_ms``."""
         return now_ms // self.epoch_ms
 
     def start(self, index: int) -> int:
@@ -50,7 +49,7 @@ class EpochClock:
 
 
 class EpochCounter:
-    """How many transmissions were charged in each of the epochs of one clock."""
+    """Number of transmissions that were charged in each epoch of one clock."""
 
     __slots__ = ("_used", "clock", "closed", "current", "others")
 
@@ -65,17 +64,17 @@ class EpochCounter:
     ) -> None:
         self.clock = clock
         self.current = current
-        """The epoch of the last time that was observed; None before the first."""
+        """The epoch of the last observed time; None before the first observation."""
         self.others = others
-        """Transmissions of the current epoch by others that share the quota, as its keeper last said."""
+        """Transmissions of the current epoch by other users of the quota, from the last report of its keeper."""
         self.closed = closed
-        """Whether the current epoch was declared spent from outside, whatever the count says."""
+        """Whether a caller closed the current epoch; then it has no room, regardless of the count."""
         self._used = dict(used or {})
         self._forget()
 
     @property
     def own(self) -> int:
-        """Transmissions charged here in the current epoch."""
+        """Transmissions charged to this counter in the current epoch."""
         return 0 if self.current is None else self._used.get(self.current, 0)
 
     @property
@@ -95,7 +94,7 @@ class EpochCounter:
             return
         left, left_with = self.current, self.used
         if left is not None and self.others:
-            # So that coming back to the epoch finds what was known of it.
+            # Recorded, so that a return to this epoch also counts the transmissions of others.
             self._used[left] = left_with
         if left is None or index > left:
             self.closed = False
@@ -113,7 +112,7 @@ class EpochCounter:
         self._forget()
 
     def refund(self, charged_at_ms: int) -> None:
-        """Take back one charge made at ``charged_at_ms``; nothing happens if it is no longer on record."""
+        """Remove one charge made at ``charged_at_ms``, if it is still on record."""
         index = self.clock.index(charged_at_ms)
         if self._used.get(index, 0) > 1:
             self._used[index] -= 1
@@ -121,24 +120,24 @@ class EpochCounter:
             self._used.pop(index, None)
 
     def report_used(self, total: int) -> None:
-        """Take note that ``total`` transmissions of the current epoch were counted by the quota's keeper.
+        """Note that the keeper of the quota counted ``total`` transmissions in the current epoch.
 
-        What exceeds the own charges is others'. The last report stands: one that came late from a keeper
-        whose clock is behind must not stop the channel for a whole epoch. Own charges always count in full.
+        The excess over the own charges belongs to others. Each report replaces the last one: a late report of a keeper
+        with a slow clock must not stop the channel for a whole epoch. Own charges always count in full.
         """
         self.others = max(0, total - self.own)
 
     def room_from(self, at_ms: int, allowed: int | None) -> int:
-        """Return the first time from ``at_ms`` on with fewer than ``allowed`` charges; None allows any."""
+        """Return the first time from ``at_ms`` on in an epoch with fewer than ``allowed`` charges; None is no limit."""
         index = self.clock.index(at_ms)
         while not self._has_room(index, allowed):
             index += 1
         return max(at_ms, self.clock.start(index))
 
     def merge(self, other: EpochCounter) -> bool:
-        """Take over what another counter has on record and this one lacks; return whether that was anything.
+        """Raise each count to that of another counter on the same transmissions; return whether any count changed.
 
-        Both count the same transmissions; epochs may differ in length, and then too much counts rather than too little.
+        If the counters differ in epoch length, the result is too high rather than too low.
         """
         known = other if other.clock == self.clock else other.rebased(self.clock, other.latest_ms)
         more = {index: count for index, count in known.record if count > self._used.get(index, 0)}
@@ -148,15 +147,15 @@ class EpochCounter:
 
     @property
     def latest_ms(self) -> int:
-        """The last millisecond of the current epoch, or of the latest one on record."""
+        """The last millisecond of the current epoch; before the first observation, of the latest epoch on record."""
         index = self.current if self.current is not None else max(self._used, default=0)
         return self.clock.start(index + 1) - 1
 
     def rebased(self, clock: EpochClock, now_ms: int) -> EpochCounter:
-        """Return a counter for another epoch length that knows what this one has on record.
+        """Return a counter for another epoch length with the record of this one.
 
-        A count goes in full to every new epoch that its old one touches: when inside an epoch its charges
-        fell is not on record, and too much is safe where too little is not.
+        Every new epoch gets the full count of each old epoch that it overlaps. The times of the charges within an epoch
+        are not on record. A count that is too high is safe, and a count that is too low is not.
         """
         self.observe(now_ms)
         running = clock.index(now_ms)
@@ -164,7 +163,7 @@ class EpochCounter:
         for index, count in self._used.items():
             first = clock.index(self.clock.start(index))
             last = clock.index(self.clock.start(index + 1) - 1)
-            # Of many short epochs inside a long one only those near the running one are worth recording.
+            # A long epoch overlaps many short ones; only those near the running epoch are recorded.
             nearest = max(first, running - REMEMBERED_EPOCHS)
             for touched in range(nearest, min(last, running + REMEMBERED_EPOCHS) + 1):
                 used[touched] = used.get(touched, 0) + count
@@ -173,7 +172,7 @@ class EpochCounter:
         return EpochCounter(clock, current=running, closed=self.closed, used=used)
 
     def used_in(self, index: int) -> int:
-        """Return what is known to be used of an epoch."""
+        """Return the known number of transmissions in an epoch."""
         return self.used if index == self.current else self._used.get(index, 0)
 
     def _has_room(self, index: int, allowed: int | None) -> bool:
@@ -184,6 +183,6 @@ class EpochCounter:
     def _forget(self) -> None:
         if len(self._used) > REMEMBERED_EPOCHS:
             here = self.current or 0
-            # Nearest to the clock: what it may come back to. Of two equally near, the later one.
+            # The epochs nearest to the clock, which may return to them. Of two equally near, the later one.
             kept = sorted(self._used, key=lambda index: (abs(index - here), -index))[:REMEMBERED_EPOCHS]
             self._used = {index: self._used[index] for index in sorted(kept)}

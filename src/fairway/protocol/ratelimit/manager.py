@@ -1,28 +1,28 @@
-"""The rate limit manager: the last step before dispatch, and the only one that may hold a transmission back.
+"""The rate limit manager: the last stage before dispatch.
 
 LIP-173, "Rate Limit Manager" and "Rate limiting"; RELIABLE-CHANNEL-API, "Rate Limit Management" and "Ephemeral
-messages". Every transmission passes here: segments, retries, repairs and sync messages, each of which is one
-WakuMessage and counts once against the limit. A transmission for which there is room leaves, the others wait for a
-coming epoch. An ephemeral message leaves at once or is dropped.
+messages". Every transmission passes the manager: segments, retries, repairs and sync messages. Each one is one
+WakuMessage, and counts once against the limit. Within the limit a transmission leaves, beyond it a transmission waits
+for a later epoch. An ephemeral message leaves at once or is dropped.
 
 ::
 
     enqueue --> waiting --admit--> charged, state saved --> proof --> dispatch
                    ^                                          |
                    +----------------- put_back ---------------+   NOT_READY, TRANSIENT: the charge is returned
-                   +---- put_back, exhaust -------------------+   BUDGET_EXHAUSTED: and the epoch is over
+                   +---- put_back, exhaust -------------------+   BUDGET_EXHAUSTED: and the epoch is closed
 
-The channels of one node share its rate limit and the pace at which it takes messages
-(`fairway.protocol.ratelimit.membership`), and nothing leaves faster than that.
+The channels of one node share its rate limit and its pace (`fairway.protocol.ratelimit.membership`). No channel exceeds
+either of them.
 
 Segments that are not yet messages wait above this queue (``upstream``). They count as content, and the caller takes the
 next one when `has_room_for_content` returns true. After `_IN_A_ROW` transmissions of one class, one of a less urgent
-class leaves first, so that a long burst does not delay acknowledgements and repairs. Under a limit content does not
-yield, but retries do: they acknowledge nothing.
+class leaves first, so that a long burst does not delay acknowledgements and repairs. Under a rate limit content yields
+only if the pace limits, too. Retries always yield, because they acknowledge nothing.
 
-Invariant: a charge is part of `state`, and ``on_change`` was called, before the item that it pays for is handed out. A
-crash between the two may count a transmission that was not sent, and never fails to count one that was. Items are
-opaque; the caller stores them.
+Invariant: before an item is handed out, its charge is part of `state` and ``on_change`` was called. After a crash the
+count may include a transmission that was not sent, and it includes every transmission that was sent. Items are opaque;
+the caller stores them.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ _DROP_REASON: Final = {
 
 
 _IN_A_ROW: Final = 4
-"""Transmissions of a class before one of a less urgent class goes first: acknowledgements must get out, too."""
+"""Transmissions of a class before one of a less urgent class leaves first, so that acknowledgements leave, too."""
 _YIELD_MS: Final = 20
-"""How soon to look again whether other channels of the node, whose turn it is, have sent."""
+"""Pause before this channel checks again whether other channels of the node, which are first, have sent."""
 _CLAIM_MS: Final = 1_000
-"""A claim of another channel counts until this long after the time at which that channel could send."""
+"""Time that a claim of a channel stays valid after the channel could send."""
 
 
 class Upstream(NamedTuple):
     """Content that waits above the queue."""
 
     waiting: int = 0
-    """How many segments will count against the limit."""
+    """Number of segments that will count against the limit."""
     is_ready: bool = False
-    """Whether the next one may leave once the limit lets it."""
+    """Whether the next segment may leave as soon as the limit has room."""
 
 
 @dataclass(slots=True, eq=False)
 class Admission(Generic[T]):
-    """An item that may leave now, with what `RateLimitManager.put_back` needs."""
+    """An item that may leave now, and the arguments of `RateLimitManager.put_back`."""
 
     entry: Waiting[T]
     admitted_at_ms: int
@@ -85,15 +85,16 @@ class Admission(Generic[T]):
 
     @property
     def item(self) -> T:
-        """What was enqueued."""
+        """The enqueued item."""
         return self.entry.item
 
 
 class RateLimitManager(Generic[T]):
-    """Decides which transmission leaves when.
+    """Selects the next transmission and its time.
 
-    ``on_change`` is called whenever `state` changed. If it raises during `admit`, the item stays in the queue and its
-    charge stands. It is called without a limit, too, because a limit may become known in the middle of an epoch.
+    The manager calls ``on_change`` after each change of `state`. If ``on_change`` raises during `admit`, the item stays
+    in the queue and its charge remains. The manager counts without a limit, too, because a limit may become known in
+    the middle of an epoch.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class RateLimitManager(Generic[T]):
         self._quota = Quota(config)
         membership = Membership() if membership is None else membership
         self.pace = membership.pace
-        """The pace of the node, which other channels share."""
+        """The pace of the node; the other channels of the node share it."""
         self._member = membership.join(self._quota, self._changed)
         self._upstream = upstream
         self._runs = [0] * len(CLASSES)
-        """Transmissions of each class since one of a less urgent class left."""
+        """Transmissions of each class since the last one of a less urgent class."""
         self._queue: WaitingQueue[T] = WaitingQueue()
 
     @property
@@ -121,27 +122,27 @@ class RateLimitManager(Generic[T]):
         return self._quota.limiting
 
     def enqueue(self, item: T, priority: Priority, key: Hashable, sequence: int | None = None) -> None:
-        """Add a transmission to its class, in place of one with the same key.
+        """Add a transmission to its class; it replaces an item with the same key.
 
-        ``key`` names what the transmission is for, such as the SDS message id. ``sequence`` is its place in its class;
-        without it the item comes last.
+        ``key`` identifies the transmission, such as the SDS message id. ``sequence`` is its position in its class; None
+        appends it.
         """
         self._queue.add(item, priority, key, sequence)
 
     def queued(self, priority: Priority | None = None) -> int:
-        """Return how many items wait, of one class or altogether."""
+        """Return the number of waiting items, of one class or of all."""
         return len(self._queue) if priority is None else self._queue.count(priority)
 
     def is_queued(self, key: Hashable) -> bool:
-        """Return whether something with this key waits: a second retry of a message is pointless then."""
+        """Return whether an item with this key waits."""
         return self._queue.has(key)
 
     def discard(self, key: Hashable) -> bool:
-        """Take the item with this key from the queue, such as the retry of an acknowledged message, if it waits."""
+        """Remove the item with this key, such as the retry of an acknowledged message; return whether it waited."""
         return self._queue.remove(key)
 
     def admit(self, now_ms: int) -> Admission[T] | None:
-        """Take the next item that may leave now and charge it; None if nothing may, or content upstream is first."""
+        """Remove, charge and return the next item; None if none may leave now, or upstream content is first."""
         entry = self._next(now_ms) if len(self._queue) else None
         if entry is None:
             return None
@@ -162,20 +163,21 @@ class RateLimitManager(Generic[T]):
         )
 
     def claim(self, now_ms: int) -> None:
-        """Let the other channels of the node know what of this one waits for what they share."""
+        """Announce to the other channels of the node how many transmissions of this channel wait."""
         at_ms = self.next_send_at(now_ms)
         upstream = self._upstream()
         waiting = len(self._queue) + (upstream.waiting if upstream.is_ready else 0)
         self._member.claimed = (waiting, at_ms + _CLAIM_MS) if at_ms is not None else (0, 0)
 
     def claim_nothing(self) -> None:
-        """Let the other channels go first: nothing of this one could leave now, or nothing waits."""
+        """Withdraw the claim, because no transmission of this channel waits or could leave now."""
         self._member.claimed = (0, 0)
 
     def put_back(self, admission: Admission[T]) -> None:
-        """Put an item back into the queue where it was, and return its charge to the epoch in which it was made.
+        """Return an unsent item to its position in the queue, and refund its charge in the epoch of the charge.
 
-        This is for an item that was not sent: its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED.
+        Its proof failed with NOT_READY, TRANSIENT or BUDGET_EXHAUSTED. Raises `ValueError` for a second call with the
+        same admission.
         """
         if not admission.entry.gone:
             raise ValueError("this admission was put back before; each may be put back once")
@@ -184,15 +186,15 @@ class RateLimitManager(Generic[T]):
         self._member.refund(admission.admitted_at_ms)
 
     def admit_ephemeral(self, now_ms: int) -> DropReason | None:
-        """Charge an ephemeral message and return None, or say why it must be dropped.
+        """Charge an ephemeral message and return None, or return the reason to drop it.
 
         RELIABLE-CHANNEL-API, "Ephemeral messages": "If utilization >= threshold (default: 90%), drop the message".
-        Content that waits counts as sent, so that ephemeral messages do not use what content needs.
+        Waiting content counts as sent, so that ephemeral messages do not use the room of content.
         """
         waiting = self._queue.count(Priority.CONTENT) + self._upstream().waiting
         verdict = self._quota.verdict(Share.EPHEMERAL, now_ms, waiting=waiting)
         if verdict is Verdict.OPEN and self._shared_from(now_ms) > now_ms:
-            # The node takes nothing more now, or other channels are first.
+            # The pace has no room now, or other channels are first.
             verdict = Verdict.REACHED
         if verdict is not Verdict.OPEN:
             return _DROP_REASON[verdict]
@@ -200,11 +202,11 @@ class RateLimitManager(Generic[T]):
         return None
 
     def refund_ephemeral(self, admitted_at_ms: int) -> None:
-        """Return the charge of an ephemeral message admitted then, which got no proof and is dropped."""
+        """Refund the charge of an ephemeral message that was admitted at ``admitted_at_ms`` and not sent."""
         self._member.refund(admitted_at_ms)
 
     def next_send_at(self, now_ms: int) -> int | None:
-        """Return when the next queued item can go: ``now_ms`` = now, None = not until something else changes.
+        """Return when the next waiting item can leave; ``now_ms`` if at once, None if time alone lets none leave.
 
         LIP-173, "Rate Limit Manager": "further segment dispatch MUST be delayed until the next epoch".
         """
@@ -216,16 +218,16 @@ class RateLimitManager(Generic[T]):
         return None if opens is None else max(opens, self._shared_from(now_ms))
 
     def is_closed(self, now_ms: int) -> bool:
-        """Return whether something waits that no coming epoch has room for: no membership, or a limit of 0."""
+        """Return whether an item waits for which no epoch has room: no membership, or a limit of 0."""
         waits = self._upstream().is_ready or len(self._queue) > 0
         return waits and self.limiting and self.next_send_at(now_ms) is None
 
     def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
-        """Return about when the last item of a class goes, if nothing else comes; None = not foreseeable.
+        """Return about when the last item of a class leaves, if no further item is added; None if it is unknown.
 
-        With ``behind``, the one that has so many items behind it.
+        With ``behind``, the result is for the item with this many items behind it.
 
-        For the event `fairway.events.MessageQueued` (RELIABLE-CHANNEL-API, "Rate Limit Management": rate limit errors
+        `fairway.events.MessageQueued` has this time (RELIABLE-CHANNEL-API, "Rate Limit Management": rate limit errors
         "SHOULD be surfaced through events").
         """
         queued = sum(self._queue.count(other) for other in CLASSES if other <= priority)
@@ -236,28 +238,28 @@ class RateLimitManager(Generic[T]):
         return max(expected, now_ms + int(ahead * 1_000 / self.pace.per_second))
 
     def utilization(self, now_ms: int) -> int:
-        """Return how much of the tightest limit is used, in percent, 0 to 100; 0 without a limit."""
+        """Return the used part of the tightest limit in percent, 0 to 100; 0 without a limit."""
         return self._quota.utilization(now_ms)
 
     def set_quota(self, source: QuotaSource, quota: EpochQuota | None, now_ms: int) -> None:
-        """Take the quota that the node or the RLN proof provider named; None = it named none."""
+        """Set the quota of the node or the RLN proof provider; None withdraws it."""
         if self._quota.tell(source, quota, now_ms):
             self._changed()
 
     def exhaust(self, now_ms: int) -> None:
-        """Hold everything to the next epoch, because the RLN proof provider said BUDGET_EXHAUSTED.
+        """Hold all transmissions until the next epoch, because the RLN proof provider raised BUDGET_EXHAUSTED.
 
-        It closes the epoch of every limit that a node or provider named; without one, the configured epoch, even if
-        nothing limits.
+        This closes the epoch of every limit of a node or provider. Without such a limit it closes the configured epoch,
+        even if no limit is in force.
         """
         self._member.exhaust(now_ms)
 
     def state(self) -> QuotaState:
-        """Return the counters and the limits that were named: nested tuples of integers, strings, booleans and None."""
+        """Return the counters and limits as nested tuples of integers, strings, booleans and None."""
         return self._quota.state()
 
     def restore(self, state: QuotaState) -> None:
-        """Take over what `state` returned, before anything else is done (`Quota.restore`)."""
+        """Restore the result of `state`; call this before any other method (`Quota.restore`)."""
         self._quota.restore(state)
         self._member.learn()
 
@@ -276,7 +278,7 @@ class RateLimitManager(Generic[T]):
         return None
 
     def _less_urgent_first(self, now_ms: int) -> Waiting[T] | None:
-        """Return what goes before a more urgent class for once: of what waits beside it, what has waited longest."""
+        """Return the entry that leaves before a more urgent class: the one with the lowest sequence number."""
         for served in CLASSES if len(self._queue) else ():
             is_content = served is Priority.CONTENT
             if self._runs[served] < _IN_A_ROW or (is_content and self.limiting and not self.pace.limiting):
@@ -294,7 +296,7 @@ class RateLimitManager(Generic[T]):
         return self._quota.verdict(_SHARE[priority], now_ms) is Verdict.OPEN
 
     def _shared_from(self, now_ms: int) -> int:
-        """Return from when on what the channels of the node share has room for this one."""
+        """Return when the shared pace and count have room for this channel."""
         opens = self.pace.opens_at(now_ms)
         if opens > now_ms or not (self.limiting or self.pace.limiting):
             return opens

@@ -1,13 +1,13 @@
-"""What the channels of one node share: one count against the rate limit, and one pace at which the node takes messages.
+"""The channels of one node share one count against the rate limit, and one pace.
 
-An RLN membership is the node's, so that each channel counts what all of them send. A channel without a limit knows of
-no membership: what it sends does not count against a limit that another channel only has in its configuration.
+An RLN membership belongs to the node, so each channel counts the transmissions of all channels. A channel without a
+limit knows no membership: its transmissions do not count against the configured limit of another channel.
 
-A node's requests a second are granted to the node, too. Where several channels want more than there is, the one that
-was served least goes first: so each gets an equal share, and what one does not want is left to the others.
+The pace belongs to the node, too. If the channels want to send more than it allows, the channel with the fewest
+transmissions is first. So the channels have equal shares, and the unused share of one is left to the others.
 
-Each channel keeps its own limits (`Quota`) and makes the common count durable with its own state. A channel that comes
-back takes the highest count that any of them has on record.
+Each channel keeps its own limits (`Quota`) and persists the common count with its own state. A restored channel takes
+the highest count that any channel of the node has on record.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Member:
     membership: Membership
     quota: Quota
     changed: Callable[[], None]
-    """Called when the common count changed."""
+    """Callback after each change of the common count."""
     served: int
-    """Transmissions so far; a channel that joined later begins where the least served one stands."""
+    """Transmissions so far; a channel that joins starts at the lowest number of the other channels."""
     claimed: tuple[int, int] = (0, 0)
-    """How many transmissions of this channel wait, and until when other channels take account of them."""
+    """Number of waiting transmissions of this channel, and the time until which other channels count them."""
 
     def owed_first(self, now_ms: int) -> tuple[int, int]:
-        """Return how many transmissions of others go before the next one of this channel, and until when at most."""
+        """Return how many transmissions of other channels are first, and the latest time until which they are."""
         first, until_ms = 0, now_ms
         for other in self.membership:
             waiting, valid_until_ms = other.claimed
@@ -54,18 +54,18 @@ class Member:
             member.changed()
 
     def refund(self, charged_at_ms: int) -> None:
-        """Take back a charge for a transmission that was not sent."""
+        """Remove the charge of a transmission that was not sent."""
         self.served -= 1
         for member in self.membership:
             member.quota.refund(charged_at_ms, configured=self._counts_for(member))
             member.changed()
 
     def _counts_for(self, member: Member) -> bool:
-        """Return whether the configured limit of a channel counts what this channel sends."""
+        """Return whether the configured limit of a channel counts the transmissions of this channel."""
         return member is self or self.quota.limiting
 
     def exhaust(self, now_ms: int) -> None:
-        """Note that the network or the provider said that nothing is left in the running epoch."""
+        """Close the running epoch for all channels, because the provider raised BUDGET_EXHAUSTED."""
         for member in self.membership:
             member.quota.exhaust(now_ms)
             member.changed()
@@ -82,7 +82,7 @@ class Member:
 class Membership:
     """The channels of one node, in the order in which they joined.
 
-    A channel is forgotten when its rate limit manager is no longer in use.
+    A channel leaves when its rate limit manager is garbage collected.
     """
 
     def __init__(self) -> None:
@@ -93,10 +93,10 @@ class Membership:
         return iter([member for known in self._members if (member := known()) is not None])
 
     def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
-        """Add a channel, which counts from now on what all of them send."""
+        """Add a channel, which counts the transmissions of all channels from now on."""
         served = min((member.served for member in self), default=0)
         member = Member(self, quota, changed, served)
-        # No callback takes a member out: it would change the list while the collector runs amid a copy of it.
+        # Not removed by a weak reference callback: the garbage collector could call it during a copy of the list.
         self._members = [*(known for known in self._members if known() is not None), ref(member)]
         if len(self._members) > 1:
             member.learn()

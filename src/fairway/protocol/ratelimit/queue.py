@@ -1,10 +1,10 @@
 """The queue of the rate limit: four classes, each in the order of its sequence numbers.
 
-Order of the classes (RELIABLE-CHANNEL-API, "Rate Limit Management": what exceeds the limit "SHOULD be queued"): users'
-content, then repairs that others asked for, then retries, then sync. A sequence number is the order of arrival unless
-the caller gives another one. An entry that is put back keeps its number, and so stands where it was.
+Messages beyond the limit "SHOULD be queued" (RELIABLE-CHANNEL-API, "Rate Limit Management"). The order of the classes:
+users' content, repairs that others requested, retries, sync. A sequence number is the order of arrival unless the
+caller gives another number. An entry that returns to the queue keeps its number, and so its position.
 
-The caller bounds what waits: content waits upstream (`Upstream`), and of the other classes it adds only so many.
+The caller bounds the queue: content waits upstream (`Upstream`), and the caller limits the other classes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMPACT_FROM: Final = 64
-"""Heaps smaller than this are not worth compacting."""
+"""Smallest size of a heap that is compacted."""
 
 
 class Priority(IntEnum):
@@ -31,13 +31,13 @@ class Priority(IntEnum):
     REPAIR = 1
     """Answers to repair requests of other participants."""
     RETRY = 2
-    """Retransmissions of own segments that are not acknowledged enough."""
+    """Retransmissions of own segments without the required acknowledgements."""
     SYNC = 3
     """Sync messages: no content, only causal history."""
 
 
 CLASSES: Final = tuple(Priority)
-"""All classes; to iterate over an enum takes longer than to look at what waits."""
+"""All classes as a tuple, because iteration over an enum is slow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,9 +48,9 @@ class Waiting(Generic[T]):
     priority: Priority
     sequence: int
     key: Hashable
-    """What the transmission is for, such as the SDS message id."""
+    """Identity of the transmission, such as the SDS message id."""
     gone: bool = False
-    """Whether it left the queue; its heap forgets it later."""
+    """Whether it left the queue; its heap drops it later."""
 
 
 class WaitingQueue(Generic[T]):
@@ -77,13 +77,13 @@ class WaitingQueue(Generic[T]):
         return key in self._by_key
 
     def add(self, item: T, priority: Priority, key: Hashable, sequence: int | None = None) -> None:
-        """Add an item at the place of its sequence number; None: after all numbers so far."""
+        """Add an item at the position of its sequence number; None appends it."""
         sequence = self._next_sequence if sequence is None else sequence
         self._next_sequence = max(self._next_sequence, sequence + 1)
         self.push(Waiting(item, priority, sequence, key))
 
     def push(self, entry: Waiting[T]) -> None:
-        """Put an entry at the place of its sequence number."""
+        """Add an entry at the position of its sequence number."""
         self.remove(entry.key)
         self._arrivals += 1
         heappush(self._heaps[entry.priority], (entry.sequence, self._arrivals, entry))
@@ -91,14 +91,14 @@ class WaitingQueue(Generic[T]):
         self._by_key[entry.key] = entry
 
     def front(self, priority: Priority) -> Waiting[T] | None:
-        """Return the first entry of a class without taking it."""
+        """Return the first entry of a class without removing it; None if the class is empty."""
         heap = self._heaps[priority]
         while heap and heap[0][2].gone:
             heappop(heap)
         return heap[0][2] if heap else None
 
     def remove(self, key: Hashable) -> bool:
-        """Take the entry with this key; return whether there was one."""
+        """Remove the entry with this key; return whether the queue held one."""
         entry = self._by_key.pop(key, None)
         if entry is None:
             return False

@@ -1,33 +1,32 @@
-"""The quota: several limits that hold together, and one count against each.
+"""The quota: several limits that apply together, and one count against each.
 
-Sources of a limit are the configuration, the node, and the RLN proof provider. Each has its own epoch length.
-A transmission must fit into *all* of them, so a quota that the node or the provider tells can only tighten what is
-configured, never loosen it (RELIABLE-CHANNEL-API, "Rate Limit Management": the node may come to "expose rate limit
-information"). Transmissions are counted from the first one on, also while nothing limits them, so a quota that becomes
-known in mid-epoch includes what already went out.
+Sources of a limit are the configuration, the node, and the RLN proof provider. Each has its own epoch length. A
+transmission must fit into *all* limits, so the quota of a node or provider can tighten the configured limit and never
+loosen it. RELIABLE-CHANNEL-API, "Rate Limit Management", expects that the node will "expose rate limit information".
+Transmissions are counted even without a limit, so a limit that becomes known in the middle of an epoch includes the
+earlier ones.
 
 Invariant: at the moment of a charge every limit in force had room for it in its aligned epoch. LIP-173,
 "Rate limiting": "Segments MUST NOT be sent at a rate that would violate the RLN message rate limit for the
 active epoch."
 
-Of a limit L and the threshold t at which it counts as approached (90 % in RELIABLE-CHANNEL-API, "Rate Limit
-Management") each kind of transmission may use a share:
+Each kind of transmission may use a share of the limit L. It depends on the threshold t at which the limit counts as
+approached (90 % in RELIABLE-CHANNEL-API, "Rate Limit Management"):
 
 ========== ============== ====================================================================
 share      of L messages  because
 ========== ============== ====================================================================
-CONTENT    L              users' messages may use everything
-HELD       floor(t * L)   repair leaves the rest to content, but may send at least one: it must still leave
-                          when there is no content to send
-SPREAD     the same       retries and sync may use as much, but no sooner than at an even rate over the
-                          epoch: otherwise they use up its start while a participant is away, and content
-                          waits
-EPHEMERAL  ceil(t * L)    they go while less than t of L is used: "If utilization >= threshold (default:
-                          90%), drop the message" (RELIABLE-CHANNEL-API, "Ephemeral messages")
+CONTENT    L              Users' messages may use the whole limit.
+HELD       floor(t * L)   Repairs leave the rest to content. One is always allowed, so that repairs work
+                          under a small limit.
+SPREAD     the same       Retries and sync messages are also spread evenly over the epoch. Otherwise they
+                          use up its start while a participant is away, and content waits.
+EPHEMERAL  ceil(t * L)    "If utilization >= threshold (default: 90%), drop the message"
+                          (RELIABLE-CHANNEL-API, "Ephemeral messages").
 ========== ============== ====================================================================
 
-With L = 0 nothing leaves. A configured 0 is a limit that is always reached. A 0 that a node or provider *names* means
-that there is no membership (RLN-API): no coming epoch changes that, only another limit from the same source.
+With L = 0 nothing leaves. A configured 0 is a limit that is always reached. A 0 from a node or provider means that the
+membership does not exist (RLN-API): only another limit from the same source changes that, and no later epoch does.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ if TYPE_CHECKING:
     from fairway.options import RateLimitConfig
 
 QuotaState = tuple[tuple[Any, ...], ...]
-"""What must survive a crash: nested tuples of integers, strings, booleans and None."""
+"""Persisted state: nested tuples of integers, strings, booleans and None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochQuota:
-    """What a node or a provider says about the quota of one epoch (RLN-API, get_epoch_quota)."""
+    """The quota of one epoch, from a node or a provider (RLN-API, get_epoch_quota)."""
 
     epoch_index: int
-    """The epoch it speaks of: floor(unix_ms / epoch_ms)."""
+    """The epoch of the quota: floor(unix_ms / epoch_ms)."""
     rate_limit: int
-    """Messages per epoch; 0 = there is no membership, which is not the same as exhausted."""
+    """Messages per epoch; 0 means no membership, not an exhausted one."""
     remaining: int | None = None
-    """Messages left in that epoch; None = not known."""
+    """Messages left in that epoch; None if unknown."""
     epoch_ms: int | None = None
-    """Length of an epoch; None = as configured."""
+    """Length of an epoch; None for the configured length."""
 
     def __post_init__(self) -> None:
         if self.rate_limit < 0:
@@ -71,7 +70,7 @@ class EpochQuota:
 
 
 class QuotaSource(Enum):
-    """Where a limit comes from."""
+    """The source of a limit."""
 
     CONFIGURED = "configured"
     NODE = "node"
@@ -79,7 +78,7 @@ class QuotaSource(Enum):
 
 
 class Share(Enum):
-    """How much of a limit a transmission may use; the module's table says what for."""
+    """The part of a limit that a transmission may use; see the table of the module."""
 
     CONTENT = "content"
     HELD = "held"
@@ -88,16 +87,16 @@ class Share(Enum):
 
 
 class Verdict(IntEnum):
-    """Whether there is room; of several limits the greatest verdict stands."""
+    """Whether a limit has room; of several limits the greatest verdict applies."""
 
     OPEN = 0
-    """There is room."""
+    """The limit has room."""
     APPROACHED = 1
-    """What is left is for content."""
+    """The remaining room is for content."""
     REACHED = 2
-    """Nothing is left in this epoch."""
+    """The limit has no room in this epoch."""
     NO_MEMBERSHIP = 3
-    """The network or the provider named a rate limit of 0."""
+    """The node or the provider named a rate limit of 0."""
 
 
 @dataclass(slots=True)
@@ -114,14 +113,14 @@ class _Allowance:
 
 
 class Quota:
-    """Every limit in force, and the counts that are state.
+    """Every limit in force, and the count against each.
 
     Each method that takes ``now_ms`` first moves the counts to the epochs of that time.
     """
 
     def __init__(self, config: RateLimitConfig) -> None:
         self._config = config
-        # Through its decimal text, so that 0.29 of 100 is 29 and not the 28 of binary rounding.
+        # Converted from decimal text, so that 0.29 of 100 is 29; binary rounding gives 28.
         self._threshold = Fraction(str(config.approached_threshold))
         clock = EpochClock(epoch_ms=config.epoch_ms)
         self._allowances: dict[QuotaSource, _Allowance] = {
@@ -140,14 +139,14 @@ class Quota:
         )
 
     def tell(self, source: QuotaSource, quota: EpochQuota | None, now_ms: int) -> bool:
-        """Note the quota that a node or provider named; None withdraws it. Return whether anything changed.
+        """Set the quota of a node or provider; None withdraws it. Return whether the state changed.
 
-        What it says is left counts only in the epoch that it is about.
+        Its ``remaining`` counts only if its epoch is the current one.
         """
         self.observe(now_ms)
         allowance = self._allowances.get(source)
         if quota is None:
-            # The count is kept, for a node that names a limit again within the epoch.
+            # The count is kept, because the node may name a limit again within the epoch.
             was_limited = allowance is not None and allowance.limit is not None
             if allowance is not None:
                 allowance.limit = None
@@ -170,35 +169,35 @@ class Quota:
             allowance.counter.observe(now_ms)
 
     def verdict(self, share: Share, now_ms: int, *, waiting: int = 0) -> Verdict:
-        """Say whether one more transmission of this share may go now.
+        """Return whether one more transmission of this share may leave now.
 
-        ``waiting`` transmissions with a better claim, which have not been charged yet, count as used.
+        ``waiting`` is the number of more urgent transmissions that are not charged yet; they count as used.
         """
         self.observe(now_ms)
         limiting = self.limiting
         return max([self._judge(a, share, waiting, limiting, now_ms) for a in self._allowances.values()])
 
     def charge(self, now_ms: int, *, configured: bool = True) -> None:
-        """Count one transmission against every source, in force or not; ``configured``: also the configured one."""
+        """Count one transmission against every source, in force or not; the configured one only if ``configured``."""
         self.observe(now_ms)
         for source, allowance in self._allowances.items():
             if configured or source is not QuotaSource.CONFIGURED:
                 allowance.counter.charge()
 
     def refund(self, charged_at_ms: int, *, configured: bool = True) -> None:
-        """Take back a charge made at ``charged_at_ms`` for a transmission that was not sent."""
+        """Remove a charge made at ``charged_at_ms`` for a transmission that was not sent."""
         for source, allowance in self._allowances.items():
             if configured or source is not QuotaSource.CONFIGURED:
                 allowance.counter.refund(charged_at_ms)
 
     def merge(self, other: Quota) -> bool:
-        """Take over what another channel of the same node has on record; return whether that was anything."""
+        """Raise each count to that of another channel of the same node; return whether any count changed."""
         counted = other._allowances[QuotaSource.CONFIGURED].counter
         learned = [allowance.counter.merge(counted) for allowance in self._allowances.values()]
         return any(learned)
 
     def exhaust(self, now_ms: int) -> None:
-        """Close the running epoch of each limit that was named by others; if there is none, of the configured clock."""
+        """Close the running epoch of each limit of a node or provider; without one, of the configured clock."""
         self.observe(now_ms)
         told = [
             allowance
@@ -209,20 +208,20 @@ class Quota:
             allowance.counter.closed = True
 
     def opens_at(self, share: Share, now_ms: int) -> int | None:
-        """Return the first time from ``now_ms`` on with room for this share; None = not with these limits."""
+        """Return the first time from ``now_ms`` on with room for this share; None if these limits never have room."""
         self.observe(now_ms)
         bounds = [(a.counter, self._allowed(a, share, self.limiting)) for a in self._allowances.values()]
         if any(a.no_membership for a in self._allowances.values()) or any(n == 0 for _, n in bounds):
             return None
         opens, later = now_ms - 1, now_ms
-        # Repeated until all limits agree: the time at which one has room may lie in an epoch in which another has none.
+        # Repeated until all limits have room at the same time: their epochs differ.
         while opens < later:
             opens = later
             later = max(_room_from(counter, allowed, share, opens) for counter, allowed in bounds)
         return opens
 
     def expected_at(self, share: Share, position: int, now_ms: int) -> int | None:
-        """Return about when the ``position``-th (from 1) waiting transmission of this share goes."""
+        """Return about when the ``position``-th (from 1) waiting transmission of this share leaves; None if never."""
         opens = self.opens_at(share, now_ms)
         if opens is None or not self.limiting:
             return opens
@@ -238,14 +237,14 @@ class Quota:
         return opens
 
     def utilization(self, now_ms: int) -> int:
-        """Return how much of the tightest limit is used, in percent rounded down; 0 without a limit."""
+        """Return the used part of the tightest limit in percent, rounded down; 0 without a limit."""
         self.observe(now_ms)
         if not self.limiting:
             return 0
         return max(self._percent(allowance) for allowance in self._allowances.values())
 
     def remaining(self, now_ms: int) -> int | None:
-        """Return how many transmissions fit into all limits in force now; None without a limit."""
+        """Return the number of transmissions that fit into all limits in force now; None without a limit."""
         self.observe(now_ms)
         left = [
             0 if a.counter.closed else max(0, a.limit - a.counter.used)
@@ -255,7 +254,7 @@ class Quota:
         return min(left, default=None)
 
     def state(self) -> QuotaState:
-        """Return what must survive a crash; it must be durable *before* a message that changed it leaves."""
+        """Return the persisted state; it must be durable *before* a message that changed it leaves."""
         return tuple(
             (
                 source.value,
@@ -270,10 +269,11 @@ class Quota:
         )
 
     def restore(self, state: QuotaState) -> None:
-        """Take over what `state` returned; lists are as good as tuples.
+        """Restore the result of `state`; lists may replace tuples.
 
-        The configured limit stays as configured now. Limits that were told are restored, so that a restart does not
-        lift them before the node names them again. Raises `ValueError`, `TypeError` or `LookupError` for another state.
+        The configured limit is that of the present configuration. Limits of the node and the provider are restored, so
+        they apply before the node names them again. Raises `ValueError`, `TypeError` or `LookupError` for any other
+        value.
         """
         restored: dict[QuotaSource, _Allowance] = {}
         for name, limit, epoch_ms, current, others, closed, record in state:
@@ -321,7 +321,7 @@ class Quota:
 
 
 def _room_from(counter: EpochCounter, allowed: int | None, share: Share, at_ms: int) -> int:
-    """Return the first time from ``at_ms`` on at which a count has room for one more of a share."""
+    """Return the first time from ``at_ms`` on at which a count has room for one more transmission of a share."""
     room_ms = counter.room_from(at_ms, allowed)
     if share is not Share.SPREAD or not allowed:
         return room_ms
