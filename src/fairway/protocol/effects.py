@@ -1,12 +1,12 @@
-"""What the protocol wants done outside: effects, as values.
+"""Effects: the I/O that the protocol requests from the shell, as values.
 
-Every operation of the stack returns a tuple of effects, to be carried out in order. `Persist` always comes first, so
-that whatever leaves was counted and recorded before it left. None of them needs an answer at once; the answers that
-some have are calls on the stack (`Stack.published`, `Stack.proven`, `Stack.cipher_done`, and `Stack.receive_stored` for
-what a store query finds).
+Every operation of the stack returns a tuple of effects, and the shell carries them out in order. `Persist` is always
+the first, so the state of a message is durable before the message leaves. No effect needs an answer at once. The shell
+answers by calls on the stack: `Stack.published`, `Stack.proven`, `Stack.cipher_done`, and `Stack.receive_stored` with
+the results of a store query.
 
-Inside the protocol each function that has effects returns them as a list of its own, and its caller joins the lists:
-effects stand in the order of the calls.
+Inside the protocol each function returns its effects as a list. The caller joins the lists, so the effects have the
+order of the calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.wire.waku_message import WakuMessage
 
 
 class Purpose(Enum):
-    """Why something is transmitted; `bandwidth` by purpose is the first thing an operator asks for."""
+    """The purpose of a transmission; statistics count transmissions and bytes by purpose."""
 
     CONTENT = "content"
     RETRY = "retry"
@@ -32,7 +32,7 @@ class Purpose(Enum):
 
 
 class Change(NamedTuple):
-    """One row to put, or to delete if ``row`` is None."""
+    """One row to write, or to delete if ``row`` is None."""
 
     table: str
     key: str
@@ -41,7 +41,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persist:
-    """Make these changes durable before anything that follows."""
+    """Make these changes durable before the next effects."""
 
     changes: tuple[Change, ...]
 
@@ -52,66 +52,70 @@ class Prove:
 
     token: int
     signal: bytes
-    """What the proof is about (`fairway.protocol.ratelimit.rln_signal`)."""
+    """The signal of the proof (`fairway.protocol.ratelimit.rln_signal`)."""
     at_ms: int
-    """Time in Unix milliseconds, whose epoch the proof is for."""
+    """Time in Unix milliseconds; the proof is for its epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Hand these bytes to the network, and call `Stack.published` with the token when it answered."""
+    """Send these bytes to the node, and call `Stack.published` with the token and its answer."""
 
     token: int
     purpose: Purpose
     pubsub_topic: str
     message: WakuMessage
     encoded: bytes
-    """The message's bytes. Send these very bytes: their hash is what others will ask a store for."""
+    """The bytes of the message, to send unchanged: other participants request their hash from a store."""
     message_hash: bytes
     sds_id: str
 
 
 class NodeAnswer(NamedTuple):
-    """What the node said to a `Publish`."""
+    """The node's answer to a `Publish`."""
 
     accepted: bool
-    """Whether it took the message."""
+    """Whether the node took the message."""
     permanent: bool = False
-    """Whether it never will."""
+    """Whether the node will never take the message."""
     too_large: bool = False
-    """Whether that is because of the size of the message."""
+    """Whether the message is too large for the node."""
     too_many: bool = False
-    """Whether it asks for less (429)."""
+    """Whether the node refused it for too many requests (429)."""
     detail: str = ""
-    """What it said in words."""
+    """The text of the answer."""
 
     @property
     def send_error(self) -> SendErrorReason:
-        """Why a send ends that the node never will take."""
+        """The reason for the end of the send, if the refusal is permanent."""
         return SendErrorReason.MESSAGE_TOO_LARGE if self.too_large else SendErrorReason.REJECTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStore:
-    """Ask a store node, and feed what it finds to `Stack.receive_stored`.
+    """Query a store node, and pass the results to `Stack.receive_stored`.
 
-    Either by hash; or, where hints are missing or led nowhere, by time on the channel's content topic: then newest
-    first, until a page after which `Stack.history_heard` has grown and nothing is missing; or for the time away.
+    A query is one of three kinds:
+
+    - by hash;
+    - by time on the channel's content topic, if hints are missing or wrong: newest first, until `Stack.history_heard`
+      has grown after a page and no message is missing;
+    - for the time away (``catch_up``).
     """
 
     message_hashes: tuple[bytes, ...] = ()
     tries: int = 0
-    """How often these messages were asked for by hash, and not brought: what was asked for least often goes first."""
+    """Earlier queries by hash that did not return these messages; queries with fewer tries go first."""
     start_ns: int | None = None
     end_ns: int | None = None
     catch_up: bool = False
-    """Whether it asks for the time away: oldest first, to the end. After each page that was taken in whole
+    """Whether it is for the time away: oldest first, to the end. After each page without a message that was turned away
     (`Stack.was_turned_away`) call `Stack.catch_up_progressed`, and at the end `Stack.caught_up` with ``end_ns``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitCipher:
-    """Await what an asynchronous encryption hook returned, and call `Stack.cipher_done` with its result."""
+    """Await the awaitable of an asynchronous encryption hook, and call `Stack.cipher_done` with its result."""
 
     token: int
     awaitable: Awaitable[bytes]
@@ -119,14 +123,14 @@ class AwaitCipher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
-    """Tell the application."""
+    """Pass an event to the application."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The first segment of a send has its place in the channel."""
+    """The first segment of a send has its position in the channel."""
 
     request_id: str
     order_key: OrderKey
@@ -136,5 +140,5 @@ Effect = Persist | Prove | Publish | QueryStore | AwaitCipher | Emit | Placed
 
 
 def emit(*events: Event) -> list[Effect]:
-    """Return the effects that tell the application of events."""
+    """Return the effects that pass events to the application."""
     return [Emit(event=event) for event in events] if events else []

@@ -1,4 +1,4 @@
-"""Random numbers for timers, as a function of a seed that the caller gave and a counter."""
+"""Random numbers for timers, as a function of a seed of the caller and a counter."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which rows of the state changed since they were last persisted.
+"""The journal: rows of the state that changed since the last write.
 
-The whole state of a channel is a set of rows: a table, a key within it, and a tuple of plain values. A snapshot is all
-of them; an operation dirties a few, and only those are persisted. A layer owns its tables: it tells the journal which
-keys it touched, and renders a row when asked. Folding all changes since a snapshot into that snapshot
-gives the next snapshot; the tests hold every layer to it.
+The whole state of a channel is a set of rows. A row has a table, a key within it, and a tuple of plain values. A
+snapshot has all rows. An operation changes a few rows, and only those are persisted. A layer owns its tables. It
+reports changed keys to the journal, and returns the present row of a key on request. A snapshot and all later changes
+together give the next snapshot; the tests check this for every layer.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Journal:
         self._dirty: dict[tuple[str, str], bool] = {}
 
     def touch(self, table: str, key: str) -> None:
-        """Note that a row was put, changed or deleted."""
+        """Note that a row was written, changed or deleted."""
         self._dirty.setdefault((table, key), False)
 
     def created(self, table: str, key: str) -> None:
-        """Note that a row was put that was not there before."""
+        """Note that a new row was written."""
         self._dirty.setdefault((table, key), True)
 
     def deleted(self, table: str, key: str) -> None:
-        """Note that a row is gone; of one that came and went within one operation nothing needs telling."""
+        """Note that a row was deleted; a row that was also created in this operation leaves no change."""
         if self._dirty.get((table, key), False):
             del self._dirty[table, key]
         else:
             self._dirty[table, key] = False
 
     def drain(self) -> list[tuple[str, str]]:
-        """Return the noted keys and forget them."""
+        """Return and clear the noted keys."""
         if not self._dirty:
             return []
         dirty, self._dirty = list(self._dirty), {}

@@ -1,7 +1,7 @@
-"""Bounds against exhaustion: an event names each of them when it is reached.
+"""Bounds against exhaustion. Each one has an event, which is emitted when the bound is reached.
 
 RELIABLE-CHANNEL-API, "Security/Privacy Considerations": limits on missing messages tracked, active retries and store
-queries. While a bound stays reached there is one event; the next one comes when it is reached anew.
+queries. While a bound stays reached, no further event follows. After relief the next event is possible.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from fairway.events import Limit, LimitReached
 
 
 class LimitWatch:
-    """Which bounds bite now."""
+    """The bounds that are reached now."""
 
     def __init__(self) -> None:
         self._biting: set[Limit] = set()
 
     def note(self, limit: Limit, bound: int, *, bites: bool) -> tuple[LimitReached, ...]:
-        """Note whether a bound bites, and return the event to tell if it just began to."""
+        """Note whether a bound is reached, and return the event if it was not reached before."""
         if not bites:
             self._biting.discard(limit)
         elif limit not in self._biting:
@@ -27,6 +27,6 @@ class LimitWatch:
         return ()
 
     def relieved(self, limits: Iterable[Limit]) -> None:
-        """Note that none of these bounds bites."""
+        """Note that none of these bounds is reached."""
         if self._biting:
             self._biting.difference_update(limits)

@@ -1,6 +1,6 @@
 """Names that a caller chooses: of channels, participants and requests.
 
-They stand in every message and in every row of what is kept, so that their length is bounded: 256 bytes of UTF-8.
+Their length is at most 256 bytes of UTF-8, because messages and persisted rows contain them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_NAME_BYTES: Final = 256
 
 
 def checked_name(what: str, name: str, advice: str) -> str:
-    """Return ``name``, or raise `ConfigurationError` that says ``what`` it was for and what to do instead."""
+    """Return ``name``, or raise `ConfigurationError` with ``what`` the name is for and the ``advice``."""
     if not isinstance(name, str):
         raise ConfigurationError(f"{what} must be text, not {type(name).__name__}; {advice}")
     try:

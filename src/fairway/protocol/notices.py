@@ -1,10 +1,12 @@
-"""Faults that concern no single message: a wrong key, a sender id or a topic in use twice, a node that takes nothing.
+"""Notices of faults that concern no single message.
 
-If channels share a content topic, messages that cannot be decrypted are normal; otherwise they are the only sign of a
-wrong key. A message under the own sender id that this program did not send means that two programs share an identity,
-or that the message is forged. Each such count is announced at once, then at most once a minute.
+- Messages that cannot be decrypted are the only sign of a wrong key. If channels share a topic, they are normal.
+- A message under the own sender id that this program did not send means that two programs share an identity, or that
+  the message is forged.
+- A message of another channel means that the channels share a content topic.
 
-A node that refuses everything is announced after a minute, then once an hour (`Blockage`).
+Each count is announced at once, then at most once a minute. A node that refuses every transmission is announced after
+a minute, then once an hour (`Blockage`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from fairway.events import ForeignMessages, MessagesUndecryptable, SenderIdInUse
 from fairway.protocol.statistics import Tally
 
 NOTICE_PAUSE_MS: Final = 60_000
-"""Least time between two notices of a kind."""
+"""Shortest time between two notices of a kind."""
 BLOCKED_AFTER_MS: Final = 60_000
-"""How long nothing can be sent before that is announced."""
+"""Time without an accepted transmission before the notice."""
 _BLOCKED_AGAIN_MS: Final = 3_600_000
-"""How long until it is announced again."""
+"""Time before the notice is repeated."""
 
 Notice = MessagesUndecryptable | SenderIdInUse | ForeignMessages | SendingBlocked
 
@@ -30,10 +32,10 @@ _COUNTERS: Final = (_UNOPENED, _OWN_ID, ("foreign-channel",))
 
 
 class Blockage:
-    """Whether nothing can be sent although the node is connected: for how long, and why."""
+    """A period in which nothing can be sent although the node is connected: its duration, and the reason."""
 
     def __init__(self) -> None:
-        """Nothing has been refused yet."""
+        """Begin without a refusal."""
         self._count = 0
         self._since_ms: int | None = None
         self._latest_ms = 0
@@ -49,7 +51,7 @@ class Blockage:
         self._latest_ms, self._detail = now_ms, detail
 
     def closed(self, now_ms: int, *, is_closed: bool) -> None:
-        """Note whether no coming epoch has room for what waits: there is no membership, or the limit is 0."""
+        """Note whether no later epoch has room for the waiting transmissions: no membership, or a limit of 0."""
         if is_closed and not self._is_closed:
             self.ended()
             self._since_ms = self._latest_ms = now_ms
@@ -59,16 +61,16 @@ class Blockage:
         self._is_closed = is_closed
 
     def ended(self) -> None:
-        """Note that a transmission was taken, or that the node is away."""
+        """Note that the node took a transmission, or that the node is offline."""
         self._count, self._since_ms, self._announced_ms = 0, None, None
 
     @property
     def is_long(self) -> bool:
-        """Whether nothing could be sent for so long that it is a trouble."""
+        """Whether the node refused all transmissions for `BLOCKED_AFTER_MS`, or no epoch has room."""
         return self._since_ms is not None and (self._is_closed or self._latest_ms - self._since_ms >= BLOCKED_AFTER_MS)
 
     def take(self, now_ms: int) -> list[Notice]:
-        """Return the notice that is due, if one is."""
+        """Return the notice, if one is due."""
         told_ms = self._announced_ms
         if not self.is_long or (told_ms is not None and 0 <= now_ms - told_ms < _BLOCKED_AGAIN_MS):
             return []
@@ -101,7 +103,7 @@ class Notices:
         return notices
 
     def next_deadline(self) -> int | None:
-        """Return when the next notice is due, of what was counted when they were last taken."""
+        """Return when the next notice is due, for the counts at the last call of `take`; None if none is."""
         return self._at_ms
 
     def _notice(self, counters: tuple[str, ...], new: int) -> Notice:

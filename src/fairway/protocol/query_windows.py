@@ -1,9 +1,9 @@
-"""`WindowLength`: how long a time one store query covers.
+"""`WindowLength`: the length of time that one store query covers.
 
 Newer versions of nwaku refuse a query for more than 24 hours ("time range exceeds 24h"), because long ranges keep a
-store busy. So a longer time is read in windows. A store that refuses a window, or repeatedly fails to answer for one,
-is asked for half of it. After a window that was read the next one is twice as long, up to 24 hours. If a longer window
-is refused, the next attempt at it comes after twice as many windows as before.
+store busy. So a longer time is read in windows. If a store refuses a window, or repeatedly fails to answer, the next
+query covers half of the window. After a read window the next one is twice as long, up to 24 hours. If the store refuses
+the longer window, the next attempt follows after twice as many windows as before.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 MAX_WINDOW_NS: Final = 86_400_000_000_000
 """24 hours."""
 SHORTEST_FOR_FAILURES_NS: Final = 3_600_000_000_000
-"""One hour. A window is not made shorter than this because answers did not come: the store may be away."""
+"""One hour: shortest window after missing answers, because the store may be offline."""
 SHORTEST_NS: Final = 1_000_000_000
-"""One second. A store that refuses a window as short as this refuses the time itself."""
+"""One second: shortest window after refusals. A store that refuses this window refuses the time itself."""
 _LONGEST_WAIT: Final = 64
-"""Windows at most before a longer one is tried again."""
+"""Largest number of windows before the next attempt at a longer one."""
 
 
 class WindowLength:
@@ -26,14 +26,14 @@ class WindowLength:
     def __init__(self) -> None:
         self.ns = MAX_WINDOW_NS
         self._wait = 1
-        """Windows to read before a longer one."""
+        """Windows to read before an attempt at a longer one."""
         self._read = 0
-        """Windows read since the length changed last."""
+        """Windows read since the last change of the length."""
         self._is_attempt = False
         """Whether the length was just raised."""
 
     def refused(self, length_ns: int, shortest_ns: int = SHORTEST_NS) -> bool:
-        """Note that a store refused a window; return whether there is a shorter one to ask for."""
+        """Note that a store refused a window; return whether a shorter window is allowed."""
         if self._is_attempt:
             self._wait, self._is_attempt = min(2 * self._wait, _LONGEST_WAIT), False
         self._read = 0

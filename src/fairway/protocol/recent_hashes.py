@@ -1,4 +1,4 @@
-"""The message hashes that were seen last: a message that comes twice is handed on once."""
+"""The most recent message hashes, so that a message that arrives twice is processed once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_HASHES: Final = 100_000
 
 
 class RecentHashes:
-    """At most ``max_hashes`` hashes; the one that was seen longest ago goes first."""
+    """At most ``max_hashes`` hashes; the oldest one is evicted first."""
 
     def __init__(self, max_hashes: int = MAX_HASHES) -> None:
         self._hashes: BoundedDict[bytes, None] = BoundedDict(max_hashes)

@@ -1,4 +1,4 @@
-"""`Shared`: what the parts of one channel share."""
+"""`Shared`: the objects that all parts of one channel use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.protocol.statistics import Tally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The options of a channel, its SDS state, and what all parts write to."""
+    """The options of a channel, its SDS state, its journal and its counters."""
 
     content_topic: str
     options: ReliableChannelOptions
@@ -39,7 +39,7 @@ class Shared:
         encryption: Encryption | None,
         now_ms: int,
     ) -> Shared:
-        """Return what the parts of a new channel share."""
+        """Return the shared objects of a new channel."""
         journal = Journal()
         sds = MessageChannel(
             channel_id,

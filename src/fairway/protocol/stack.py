@@ -1,4 +1,4 @@
-"""One channel's whole protocol: its layers, and the two orders in which they are passed.
+"""The whole protocol of one channel: its layers, and their order for outgoing and for incoming messages.
 
 ::
 
@@ -6,15 +6,16 @@
     in    Open -> Order (SDS) -> Reassemble -> Hand over         `_open_message`, `_take_in`, `_hand_over`
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
-"Architecture", draws the rate limit above SDS, which cannot be since retries, repair and sync messages are charged as
-well (docs/decisions/specifications.md, "Order of the layers"). On the way in SDS judges a message, the reassembler
-keeps or refuses its content, and SDS takes it in if it was kept ("Way in" there).
+"Architecture", draws the rate limit above SDS. This stack has the rate limit below SDS, because retries, repairs and
+sync messages are charged, too (docs/decisions/specifications.md, "Order of the layers"). For an incoming message SDS
+returns a judgement, the reassembler keeps or refuses the content, and SDS accepts the message if the content was kept
+("Way in" in the same file).
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
-asyncio channel, a simulator, a Spark executor. `next_deadline` says when to call `tick`.
+asyncio channel, a simulator, a Spark executor. `next_deadline` returns the time of the next call of `tick`.
 
-So does every layer: it returns what goes on to the next one, or the effects of what is done instead. The order in which
-effects are joined here is the order in which the shell carries them out.
+Every layer is pure, too. It returns the value for the next layer, or effects that end the processing. The stack joins
+the effects in the order in which the shell carries them out.
 """
 
 from __future__ import annotations
@@ -64,16 +65,16 @@ from fairway.wire.waku_message import WakuMessage
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 _NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
 _CLOCK_SET_BACK_MS: Final = 1_000
-"""A step back of the clock beyond which everything is planned anew."""
+"""Step back of the clock beyond which all times are planned anew."""
 _CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN})
-"""Reasons to ignore a message for which the same transmission need not be processed again."""
+"""Reasons to ignore a message that also hold if the same transmission arrives again."""
 
 
 class Accepted(NamedTuple):
-    """The answer to a send."""
+    """The result of a send."""
 
     request_id: str
-    """Unique per send; events about it carry it."""
+    """Unique per send; the events of the send carry it."""
     message_id: str
     """Id of the logical message: SHA-256 of the payload."""
     effects: tuple[Effect, ...]
@@ -82,11 +83,12 @@ class Accepted(NamedTuple):
 class Stack:
     """The protocol state of one participant in one channel.
 
-    With ``proves`` an RLN proof is asked for with each transmission (`Prove`). ``membership`` is shared with the other
-    channels of the node: the count against the rate limit, and the pace of the node. Without one the channel is alone.
+    With ``proves`` the stack requests an RLN proof for each transmission (`Prove`). ``membership`` is shared with the
+    other channels of the node: the count against the rate limit, and the pace of the node. Without it the channel
+    shares neither.
 
     ``now_ms`` is the time in milliseconds since the Unix epoch. ``seed`` is the source of all randomness of timers and
-    request ids: give at least 16 random bytes that are not used for anything else.
+    request ids: pass at least 16 random bytes, and use them for nothing else.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Stack:
         proves: bool = False,
         membership: Membership | None = None,
     ) -> None:
-        """Make a channel without a past."""
+        """Make a channel with an empty history."""
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
         shared = Shared.of(channel_id, sender_id, content_topic, options, encryption, now_ms)
@@ -137,15 +139,15 @@ class Stack:
         request_id: str | None = None,
         deadline_ms: int | None = None,
     ) -> Accepted:
-        """Send a message to everybody in the channel (LIP-173, "Outgoing message processing").
+        """Send a message to all participants of the channel (LIP-173, "Outgoing message processing").
 
-        It counts as delivered, and is no longer sent again, when ``required_count`` participants and all of
-        ``required_from`` acknowledged it. After ``deadline_ms`` it is neither sent nor sent again.
+        The message is delivered, and no longer retransmitted, when ``required_count`` participants and all of
+        ``required_from`` acknowledged it. After ``deadline_ms`` it is neither sent nor retransmitted.
 
-        ``request_id`` names the send, up to 256 bytes of UTF-8. The id and payload of an earlier send repeat that one
-        (docs/protocol.md, "How a send ends"). Raises `EmptyPayloadError`, `MessageTooLargeError`, and
-        `ConfigurationError` if the wanted acknowledgements can never come, the deadline is not positive, or the id
-        stands for another payload; then nothing was sent.
+        ``request_id`` names the send, at most 256 bytes of UTF-8. A call with the id and payload of an earlier send
+        repeats that send (docs/protocol.md, "How a send ends"). Raises `EmptyPayloadError` and `MessageTooLargeError`.
+        Raises `ConfigurationError` if the required acknowledgements are impossible, the deadline is not positive, or
+        the id belongs to another payload. After an error nothing was sent.
         """
         if not payload:
             raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
@@ -180,8 +182,8 @@ class Stack:
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
-        It is never segmented, tracked or queued: when the rate limit is near, it is dropped with an event. Raises
-        `EmptyPayloadError`, and `MessageTooLargeError` if it does not fit one segment.
+        The message is never segmented, tracked or queued. If the rate limit is near or the node is offline, it is
+        dropped with an event. Raises `EmptyPayloadError`, and `MessageTooLargeError` if it does not fit one segment.
         """
         content = self._sending.ephemeral.content_of(payload)
         request_id, message_id = self._jitter.identifier(), logical_message_id(payload)
@@ -191,15 +193,15 @@ class Stack:
     def receive(self, message: WakuMessage, now_ms: int, *, message_hash: bytes | None = None) -> tuple[Effect, ...]:
         """Process a message from the network (LIP-173, "Incoming message processing").
 
-        ``message_hash`` is its deterministic hash, if it is known (14/WAKU2-MESSAGE, 32 bytes). Nothing is raised: a
-        message that cannot be used is counted (`statistics`).
+        ``message_hash`` is its deterministic hash, if it is known (14/WAKU2-MESSAGE, 32 bytes). An unusable message
+        raises nothing; `statistics` counts it.
         """
         return self._finish(self._open_message(message, now_ms, message_hash, from_store=False), now_ms)
 
     def receive_stored(self, messages: Iterable[tuple[WakuMessage, bytes | None]], now_ms: int) -> tuple[Effect, ...]:
         """Process messages of a store, each with its deterministic hash if that is known.
 
-        They are old: repair requests in them are not answered. Nothing is raised (`receive`).
+        They are old, so their repair requests are not answered. An unusable message raises nothing (`receive`).
         """
         effects: list[Effect] = []
         for message, message_hash in messages:
@@ -207,7 +209,7 @@ class Stack:
         return self._finish(effects, now_ms)
 
     def cipher_done(self, token: int, result: bytes | BaseException, now_ms: int) -> tuple[Effect, ...]:
-        """Take the result or the exception of an asynchronous encryption hook (see `AwaitCipher`)."""
+        """Process the result or the exception of an asynchronous encryption hook (see `AwaitCipher`)."""
         effects: list[Effect] = []
         match self._ciphering.done(token, result):
             case Ciphered(Transmission() as sent, bytes() as encrypted):
@@ -221,30 +223,30 @@ class Stack:
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def proven(self, token: int, proof: bytes | RlnError | None, now_ms: int) -> tuple[Effect, ...]:
-        """Take the proof that a `Prove` asked for, or the error; None: send the message without a proof.
+        """Process the proof for a `Prove`, or the error; None sends the message without a proof.
 
-        NOT_READY and TRANSIENT: the proof is asked for again after a second, for a new timestamp. BUDGET_EXHAUSTED: the
-        message waits for the next epoch. PERMANENT: its send fails. An ephemeral message is dropped in all cases.
+        On NOT_READY and TRANSIENT the proof is requested again after a second, for a new timestamp. On BUDGET_EXHAUSTED
+        the message waits for the next epoch. On PERMANENT its send fails. Each error drops an ephemeral message.
         """
         effects = self._sending.proven(token, proof, now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def published(self, token: int, answer: NodeAnswer, now_ms: int) -> tuple[Effect, ...]:
-        """Take the node's answer to a `Publish`.
+        """Process the node's answer to a `Publish`.
 
-        A segment that the node did not take goes again, newly stamped, before later ones. If it asks for less (429),
-        everything that leaves through it slows down.
+        A segment that the node refused, but not permanently, is sent again with a new timestamp, before later ones. If
+        the node refused it for too many requests (429), the pace slows for all channels of the node.
         """
         effects = self._sending.answered(token, answer, now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def not_stored(self, sds_id: str, now_ms: int) -> tuple[Effect, ...]:
-        """Note that no store has a message that the node accepted; its first retry is due at once."""
+        """Note that no store has a message that the node accepted; after the first attempt a retry is due at once."""
         self._sending.retries.not_stored(sds_id, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def tick(self, now_ms: int) -> tuple[Effect, ...]:
-        """Do what is due: sweeps, repairs, retries, sync messages, store queries, and queued transmissions."""
+        """Run all due actions: sweeps, repairs, retries, sync messages, store queries, and queued transmissions."""
         self._update_wait_clock(now_ms)
         effects = emit(*self._undelivered.expire(now_ms)) + self._sending.sends.expire(now_ms)
         if self._sending.outbound.connected:
@@ -259,7 +261,7 @@ class Stack:
                     else self._sending.proven(token, _NO_PROOF, now_ms)
                 )
             effects += self._answer_repairs(now_ms)
-            # A sync message that still waits after this may keep another one from being made.
+            # A sync message that is still queued after this may replace the next one.
             effects += self._drain_outgoing(now_ms)
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
@@ -267,43 +269,44 @@ class Stack:
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
-        """Deliver messages that wait for others without these, the oldest first, until at most ``keep`` wait.
+        """Deliver waiting messages without their missing dependencies, the oldest first, until at most ``keep`` wait.
 
-        They are marked (`MessageReceived.dependencies_met`). What is missing is still asked for, and delivered if it
-        comes before `SdsConfig.lost_timeout_ms`.
+        They are marked (`MessageReceived.dependencies_met`). The channel still requests the missing messages, and
+        delivers them if they arrive before `SdsConfig.lost_timeout_ms`.
         """
         return self._finish(
             self._hand_over(self.sds.dependencies.deliver_around_gaps(now_ms, keep=keep), now_ms), now_ms
         )
 
     def set_room(self, messages: int, size_bytes: int) -> None:
-        """Say for how many further messages, and bytes of content, the application has room until the next call.
+        """Set the room of the application, in further messages and bytes of content, until the next call.
 
-        Messages that wait for others are delivered only while there is room; the last one may exceed the bytes. Without
-        a call there is no bound. A message that need not wait is delivered in any case: pass in none without room.
+        Messages that wait for others are delivered only within the room; the last one may exceed the bytes. Before the
+        first call the room is unlimited. A message without missing dependencies is delivered even without room, so the
+        caller passes in no messages then.
         """
         self.sds.dependencies.set_room(messages, size_bytes)
 
     @property
     def holds_back(self) -> bool:
-        """Whether messages wait for nothing but room at the application: then call `deliver_held_back`."""
+        """Whether messages wait only for room in the application; then call `deliver_held_back`."""
         return bool(self.sds.dependencies.held_back)
 
     def deliver_held_back(self, now_ms: int) -> tuple[Effect, ...]:
-        """Deliver messages that are held back, as far as there is room (`set_room`)."""
+        """Deliver messages that are held back, within the room of the application (`set_room`)."""
         effects = self._hand_over(self.sds.dependencies.deliver_held_back(now_ms), now_ms)
         self._update_wait_clock(now_ms)
         return self._finish(effects, now_ms)
 
     def set_connected(self, connected: bool, now_ms: int) -> tuple[Effect, ...]:
-        """Hold everything while the node is offline, and go on when it is back.
+        """Hold all transmissions while the node is offline, and continue when it is connected.
 
-        RELIABLE-CHANNEL-API, "Message retries": SHOULD NOT retry sending if the node is known to be offline. Nothing is
-        declared lost meanwhile either, since nothing can come.
+        RELIABLE-CHANNEL-API, "Message retries": SHOULD NOT retry sending if the node is known to be offline. While it
+        is offline no message can arrive, so no message is declared lost.
         """
         if not (connected and self._sending.outbound.connected):
             self._query_on_connect.was_offline(now_ms)
-            # The participants may lack messages of each other.
+            # Participants may have missed messages of each other.
             self.sync_timer.send_soon(now_ms)
         self._sending.outbound.connected = connected
         if not connected:
@@ -312,28 +315,28 @@ class Stack:
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
-        """Ask a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
+        """Query a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
         queries = self._query_on_connect.store_connected(now_ms)
         self._update_wait_clock(now_ms)
         return self._finish(queries, now_ms)
 
     def store_answered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
-        """Note that a store answered a query by hash, and that all it brought was received."""
+        """Note that a store answered a query by hash, and that all messages of its answer were received."""
         self._retrieval.answered(query, now_ms)
         return self._finish([], now_ms)
 
     def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
-        """Note that of a query for the time away everything up to ``up_to_ns`` came and was taken in."""
+        """Note that all messages up to ``up_to_ns`` of a query for the time away were received and had room."""
         self._query_on_connect.progressed(up_to_ns, now_ms)
         self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether the message in a WakuMessage found no room, and has to be received again."""
+        """Return whether the message in a WakuMessage was turned away for lack of room, and must be received again."""
         return self._query_on_connect.was_turned_away(message_hash)
 
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:
-        """Note that a query for the time away was read to its end; ``end_ns`` is that of the query."""
+        """Note that a query for the time away was read to its end, ``end_ns``."""
         self._query_on_connect.caught_up(end_ns, now_ms)
         self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
@@ -341,7 +344,7 @@ class Stack:
     def set_node_quota(
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
-        """Take the rate limit that the node named; it tightens the configured one and never loosens it."""
+        """Set the rate limit of the node, which tightens the configured one and never loosens it; None withdraws it."""
         epoch_ms = self.options.rate_limit.epoch_ms if epoch_ms is None else epoch_ms
         quota = None
         if limit is not None:
@@ -350,14 +353,14 @@ class Stack:
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def set_provider_quota(self, quota: EpochQuota | None, now_ms: int) -> tuple[Effect, ...]:
-        """Take the quota of the RLN membership, which counts what all its channels and programs send."""
+        """Set the quota of the RLN membership, which counts the transmissions of all its channels and programs."""
         self._sending.outbound.limiter.set_quota(QuotaSource.PROVIDER, quota, now_ms)
         return self._finish(self._drain_outgoing(now_ms), now_ms)
 
     def next_deadline(self) -> int | None:
-        """Return when to call `tick` next, in milliseconds since the Unix epoch; None if nothing is planned.
+        """Return when to call `tick` next, in milliseconds since the Unix epoch; None if no action is planned.
 
-        A time that has passed means at once; after `tick` it is later than the time that `tick` was given.
+        A time in the past means at once. After `tick` the result is later than the time that `tick` was given.
         """
         times = [
             self._undelivered.next_deadline(),
@@ -378,12 +381,12 @@ class Stack:
 
     @property
     def status(self) -> ChannelStatus:
-        """Whether messages may be missing (LIP-173), or nothing can be sent."""
+        """SYNCING if messages may be missing (LIP-173) or nothing can be sent, otherwise SYNCED."""
         return self._status
 
     @property
     def may_miss_messages(self) -> bool:
-        """Whether messages are known to be missing, or the time away was not looked at yet."""
+        """Whether messages are known to be missing, the node is offline, or the query for the time away is pending."""
         return bool(self.sds.missing) or not self._sending.outbound.connected or self._query_on_connect.pending
 
     @property
@@ -393,16 +396,16 @@ class Stack:
 
     @property
     def history_heard(self) -> int:
-        """Messages of this channel with causal history that were received, copies included (see `QueryStore`)."""
+        """Number of received messages of this channel with causal history, copies included (see `QueryStore`)."""
         return self._query_on_connect.history_heard
 
     @property
     def decrypting(self) -> int:
-        """The number of received messages whose decryption is awaited."""
+        """Number of received messages whose decryption is awaited."""
         return self._ciphering.decrypting
 
     def next_lamport(self, now_ms: int) -> int:
-        """Return the Lamport timestamp of a message that would be made now."""
+        """Return the Lamport timestamp of the next own message, if it is made now."""
         return self.sds.next_lamport(now_ms)
 
     @property
@@ -412,11 +415,11 @@ class Stack:
 
     @property
     def backlog(self) -> int:
-        """Segments in the outbox while the node is connected; 0 while it is not."""
+        """Number of segments in the outbox while the node is connected; 0 while it is offline."""
         return len(self._sending.outbox) if self._sending.outbound.connected else 0
 
     def gaps(self, limit: int) -> tuple[Gap, ...]:
-        """Return the ``limit`` messages that have been missing for longest, each with what waits for it."""
+        """Return the ``limit`` longest missing messages, each with the messages that wait for it."""
         oldest = sorted(self.sds.missing.values(), key=lambda missing: missing.since_ms)[:limit]
         return tuple(
             Gap(
@@ -432,7 +435,7 @@ class Stack:
         )
 
     def statistics(self) -> StackStatistics:
-        """Return counts of what was sent and received so far, and of what is held now."""
+        """Return the counts so far, and the present contents of the stack."""
         complete = self._undelivered.complete
         return self._tally.statistics(
             **asdict(self.sds.statistics()),
@@ -445,13 +448,13 @@ class Stack:
         )
 
     def snapshot(self) -> tuple[Change, ...]:
-        """Return the complete state as rows; `Persist` effects carry what changes of it from then on."""
+        """Return the complete state as rows; later `Persist` effects carry its changes."""
         return tuple(Change(table=table, key=key, row=row) for table, key, row in self._state.rows())
 
     def restore(self, rows: Iterable[Change], now_ms: int) -> tuple[Effect, ...]:
-        """Restore the rows of an earlier run in a channel that was just made, and continue.
+        """Restore the rows of an earlier run in a new channel, and continue.
 
-        Raises `SnapshotError` for rows that this version cannot read; then the channel cannot be used.
+        Raises `SnapshotError` if this version cannot read the rows; then the channel is unusable.
         """
         self._state.load((change.table, change.key, change.row) for change in rows if change.row is not None)
         self._undelivered.resume()
@@ -482,9 +485,9 @@ class Stack:
         return [] if opened is None else self._take_in(opened, now_ms)
 
     def _take_in(self, opened: OpenedMessage, now_ms: int) -> list[Effect]:
-        """Order a message by SDS, reassemble its content, and hand over what may be delivered.
+        """Order a message by SDS, reassemble its content, and hand over the messages that may be delivered.
 
-        The reassembler comes between the judgement and the order, because SDS acknowledges what it takes in.
+        The reassembler runs between the judgement and the order, because SDS acknowledges each message that it accepts.
         """
         message, _, transmission = opened
         judgement = self.sds.judge(message)
@@ -501,19 +504,19 @@ class Stack:
         return effects + self._hand_over(outcomes, now_ms)
 
     def _order(self, opened: OpenedMessage, judgement: Judgement, now_ms: int) -> list[Effect]:
-        """Let SDS read a message without new content, and deliver an ephemeral one."""
+        """Pass a message without new content to SDS, and deliver an ephemeral message."""
         message, _, transmission = opened
         outcomes = self._receive(opened, judgement, now_ms)
         effects: list[Effect] = []
         if message.kind is Kind.EPHEMERAL and judgement is Judgement.NO_CONTENT:
             effects = emit(*self._undelivered.deliver_ephemeral(message, transmission))
             if self.sds.profile.ephemeral_is_content:
-                # nim-sds logs and cites ephemeral messages. No message has to wait for one.
+                # nim-sds logs and cites ephemeral messages, so messages that wait for this one are released.
                 outcomes = outcomes + self.sds.dependencies.settle([message.message_id], now_ms)
         return effects + self._hand_over(outcomes, now_ms)
 
     def _receive(self, opened: OpenedMessage, judgement: Judgement, now_ms: int) -> list[SdsOutcome]:
-        """Let SDS process a message, and return the outcomes."""
+        """Pass a message to SDS, and return the outcomes."""
         message, encoded, transmission = opened
         # Only content is cited, requested, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
@@ -535,14 +538,15 @@ class Stack:
         return outcomes
 
     def _refuse(self, opened: OpenedMessage, refused: Refused, now_ms: int) -> list[Effect]:
-        """Let SDS process a message whose content was refused: its sender retransmits it."""
+        """Pass a message with refused content to SDS; its sender retransmits it."""
         message, _, transmission = opened
         self._tally.add("not_kept")
         if refused.full is not None and self.sds.is_placed(message):
             self._query_on_connect.turn_away(transmission.message_hash, now_ms)
         else:
-            # Without room: if it begins a message, the other segments cite it. To read a store again for it could take
-            # a day: anybody may begin any number of messages.
+            # Without room and without citations it may be a first segment: the other segments cite it, and so it is
+            # requested. A store is not read again for it: that may take a day, and a forger can begin any number of
+            # messages.
             self._query_on_connect.found_room(transmission.message_hash)
         is_useless = refused.reason in {GIVEN_UP, HASH_MISMATCH}
         why = (
@@ -555,7 +559,7 @@ class Stack:
         return self._hand_over(self.sds.refuse(message, now_ms, why, transmission.sent_ms), now_ms)
 
     def _hand_over(self, outcomes: list[SdsOutcome], now_ms: int) -> list[Effect]:
-        """Act on the outcomes of SDS, in order; a delivered message may end the waiting for its lost segments."""
+        """Act on the outcomes of SDS, in order; after a delivery no message waits for its unneeded lost segments."""
         effects: list[Effect] = []
         while outcomes:
             for outcome in outcomes:
@@ -578,9 +582,10 @@ class Stack:
         return []
 
     def _plan_sync(self, outcome: SdsOutcome, now_ms: int, *, from_store: bool) -> None:
-        """Tell the timer of sync messages what came in.
+        """Report an outcome to the timer of sync messages.
 
-        Messages in a store are old: a sender that still waits for an acknowledgement retransmits.
+        Sync messages and copies from a store are ignored, because they are old: a sender that still waits for an
+        acknowledgement retransmits.
         """
         match outcome:
             case MessageArrived(kind=Kind.CONTENT):
@@ -596,7 +601,7 @@ class Stack:
                 self.sync_timer.copy_received(now_ms)
 
     def _drain_outgoing(self, now_ms: int) -> list[Effect]:
-        """Let everything leave that may: what is due again, what waits in the queue, and segments of the outbox."""
+        """Send all that may leave now: due retransmissions, queued transmissions, and segments of the outbox."""
         effects: list[Effect] = []
         for again in self._sending.retries.due(now_ms) if self._sending.outbound.connected else ():
             effects += self._seal_and_admit(again, now_ms)
@@ -610,7 +615,7 @@ class Stack:
         return effects + self._sending.claim(now_ms)
 
     def _seal_and_admit(self, sent: Transmission | list[Effect], now_ms: int) -> list[Effect]:
-        """Encrypt, limit, dispatch, for the first time or again. `cipher_done` goes on where the hook is awaited."""
+        """Encrypt, limit and dispatch a transmission; `cipher_done` continues if the hook is awaited."""
         if not isinstance(sent, Transmission):
             return sent
         encrypted = self._sending.encrypt(sent, now_ms)
@@ -620,24 +625,24 @@ class Stack:
         return self._sending.limit(sent, encrypted, now_ms) + self._sending.dispatch(now_ms)
 
     def _answer_repairs(self, now_ms: int) -> list[Effect]:
-        """Send originals that others asked for and that it is our turn to send (SDS-R)."""
+        """Send the answers to repair requests that are due (SDS-R)."""
         effects: list[Effect] = []
         for message_id, encoded in self.sds.sweep_repair(now_ms):
             effects += self._seal_and_admit(self._sending.repair(message_id, encoded), now_ms)
         return effects
 
     def _sweep_at(self) -> int | None:
-        """Return when to look at what waits: regularly, and when something is to be given up."""
+        """Return when to sweep the waiting messages: regularly, and when a missing message is given up."""
         if not (self.sds.missing or self.sds.parked):
             return None
         loss_at = self.sds.dependencies.next_loss_at()
         return self._next_sweep_at if loss_at is None else min(self._next_sweep_at, loss_at)
 
     def _sync_for_repair_at(self) -> int | None:
-        """Return when a repair request needs a sync message to ride on (SDS-R: SHOULD be sent then regardless).
+        """Return when to send a sync message for a repair request (SDS-R: SHOULD be sent then regardless).
 
-        While one waits for the node, another would only take its place: few may follow each other, and those that never
-        leave would use them up.
+        Returns None while a sync message is queued: another would only replace it, and use up the limited number of
+        sync messages for repairs.
         """
         due_at = self.sds.repair.next_request_at()
         if due_at is None or not self.options.sds.repair.enabled or self._sending.sync_messages.waits:
@@ -645,16 +650,16 @@ class Stack:
         return self.sync_timer.for_repair_at(due_at)
 
     def _update_wait_clock(self, now_ms: int) -> None:
-        """Let the waiting clock run only while missing messages could come.
+        """Run the waiting clock only while missing messages can arrive.
 
-        They cannot while the channel is offline, while a store is read, and while the application has no room.
+        The clock stops while the channel is offline, while a store is read, and while the application has no room.
         """
         is_reading = self._query_on_connect.may_bring_more(now_ms) or bool(self.sds.dependencies.held_back)
         possible = self._sending.outbound.connected and not is_reading
         self.sds.dependencies.can_come(possible, now_ms)
 
     def _sync_times(self) -> tuple[int | None, ...]:
-        """Return when to send a sync message; none is made while a segment is encrypted, which it would cite."""
+        """Return when to send a sync message; empty while a segment is encrypted, because the message would cite it."""
         if self._ciphering.encrypting_content:
             return ()
         return (self.sync_timer.at_ms, self._sync_for_repair_at())
@@ -668,7 +673,7 @@ class Stack:
         return self._seal_and_admit(self._sending.sync_messages.compose(now_ms) or [], now_ms)
 
     def _plan_anew(self, now_ms: int) -> None:
-        """Wait for nothing longer than from now on: after a restart, and when the clock was set back."""
+        """Plan all times anew from now: after a restart, and after the clock was set back."""
         self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
         self._retrieval = Retrieval(self.options)
         self.sync_timer.begin(now_ms)

@@ -1,4 +1,4 @@
-"""The complete state of a `Stack` as rows, and the changes of it since the last operation.
+"""The complete state of a `Stack` as rows, and its changes since the last operation.
 
 LIP-173, "Scalable Data Sync (SDS)": the state MUST be persisted. The shell does so when it carries out `Persist`.
 """
@@ -29,20 +29,20 @@ SCHEMA_VERSION: Final = 3
 
 
 class StateTables(Protocol):
-    """A layer that owns tables; a table is given by name."""
+    """A layer that owns tables; each table has a name."""
 
     def row(self, table: str, key: str, /) -> Row | None:
-        """Return the present row of a key, or None if it is gone."""
+        """Return the present row of a key; None if it was deleted."""
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield table, key and row of everything."""
+        """Yield table, key and row of the whole layer."""
 
     def load(self, rows: Iterable[tuple[str, str, Row]], /) -> None:
         """Fill empty tables with rows of `rows`, in any order."""
 
 
 class StackState:
-    """Asks each layer for its rows."""
+    """Collects the rows of all layers."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class StackState:
             yield from layer.rows()
 
     def changes(self) -> tuple[Change, ...]:
-        """Return what changed since this was asked last."""
+        """Return the changes since the last call."""
         dirty = self._journal.drain()
         if not dirty:
             return ()
         if self._jitter.counter != self._persisted_jitter:
-            # Timers alone are not worth a write; the counter goes along with the next one.
+            # A changed counter alone causes no write; it is added to the next one.
             self._persisted_jitter = self._jitter.counter
             dirty.append((JITTER, ""))
         return tuple([Change(table, key, self._row(table, key)) for table, key in dirty])
@@ -88,7 +88,7 @@ class StackState:
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill the layers of a new stack with rows of `rows`, in any order.
 
-        Raises `SnapshotError` if they are not what this version writes.
+        Raises `SnapshotError` if this version cannot read the rows.
         """
         groups: dict[str, list[tuple[str, str, Row]]] = {}
         for entry in rows:
@@ -109,7 +109,7 @@ class StackState:
                 self._jitter.counter = self._persisted_jitter = operator.index(counter)
         except (ValueError, TypeError, LookupError) as error:
             raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
-        # What was loaded stands in the store as it is, but for what found no room: bounds may be smaller now.
+        # The store already has the loaded rows, except that rows beyond a smaller bound were dropped.
         gone = [(table, key) for table, key in self._journal.drain() if self._row(table, key) is None]
         for table, key in ((SCHEMA, ""), *gone):
             self._journal.touch(table, key)

@@ -1,4 +1,4 @@
-"""What a channel counts."""
+"""The counters of a channel."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from fairway.protocol.segmentation.outcomes import ReassemblyStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A message that others cite and that is not here, and what waits for it."""
+    """A missing message that other messages cite, and the messages that wait for it."""
 
     message_id: str
     """SDS message id."""
     sender_id: str | None
     """Its author, if a citation names it."""
     since_ms: int
-    """When it was first noticed to be missing, in Unix milliseconds."""
+    """Time of its first citation that was received, in Unix milliseconds."""
     waiting: tuple[tuple[str, str], ...]
-    """Sender id and SDS message id of each received message that is not delivered before it comes, or is given up;
-    first those that cite it."""
+    """Sender id and SDS message id of each received message that waits until the missing one arrives or is given up;
+    first the messages that cite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatistics:
-    """Counts since the stack was made, and what it holds now."""
+    """Counts since the stack was made, and its present contents."""
 
     received: int
-    """WakuMessages on the channel's topic that were looked at."""
+    """WakuMessages on the channel's topic that passed the checks of size, version and marker."""
     duplicates: int
-    """SDS messages that had been received before, in another transmission."""
+    """SDS messages that were received before, in another transmission."""
     repeated: int
-    """Transmissions that came again, as when two nodes push the same one, or a store brings what was heard."""
+    """Transmissions that were received again, for example from a second node or from a store."""
     own: int
-    """Own messages that came back."""
+    """Own messages that were received."""
     forged: int
-    """Messages under our sender id that are not ours, or under the id of another message."""
+    """Messages of another program under our sender id, or under the id of another message."""
     foreign_topic: int
     """WakuMessages of another content topic."""
     foreign_channel: int
@@ -47,45 +47,45 @@ class StackStatistics:
     unmarked: int
     """WakuMessages without the marker of the Logos profile."""
     oversized: int
-    """WakuMessages too long to be looked at."""
+    """WakuMessages above the size limit, which were not processed."""
     undecryptable: int
-    """Not encrypted for this channel, or of another WakuMessage version."""
+    """WakuMessages that are not encrypted for this channel, or have another version."""
     undecodable: int
-    """Decrypted, but no SDS message."""
+    """WakuMessages without an SDS message after decryption, or with a timestamp beyond 64 bits."""
     not_kept: int
-    """Content that was not taken in, since it could not be kept; ``reassembly`` says why."""
+    """Segments that the reassembler refused; ``reassembly`` has the reasons."""
     reassembly: ReassemblyStatistics
-    """What became of received segments."""
+    """Outcomes of received segments."""
     forgotten: int
-    """Messages older than the history that is kept (``sds.max_history``)."""
+    """Messages older than the local history (``sds.max_history``)."""
     no_room: int
-    """Messages that were not taken in because they would have to wait and there was no room."""
+    """Messages that were rejected because they must wait for others and the buffer was full."""
     not_taken: int
     """Transmissions that the node did not take."""
     not_encrypted: int
     """Retries, repairs or sync messages that the encryption hook did not encrypt."""
     refused: int
-    """Repairs or sync messages that could never be sent."""
+    """Repairs or sync messages that can never be sent."""
     transmissions: Mapping[Purpose, int]
     """WakuMessages handed to the node, by purpose."""
     transmitted_bytes: Mapping[Purpose, int]
-    """Their encoded size."""
+    """Encoded bytes of these WakuMessages, by purpose."""
     history: int
     """Messages in the local history."""
     retained: int
-    """Messages that are kept to repair others."""
+    """Messages that are kept to answer repair requests."""
     unacknowledged: int
     """Own SDS messages that wait for acknowledgement."""
     parked: int
     """Messages that wait for their dependencies."""
     parked_bytes: int
-    """What it costs to keep them."""
+    """Approximate memory of the parked messages."""
     awaiting: int
-    """Messages that are whole and wait for what was sent before them."""
+    """Complete messages that wait for their dependencies."""
     awaiting_bytes: int
     """Bytes of their payloads."""
     missing: int
-    """Messages that are cited and not here."""
+    """Cited messages that were not received."""
     open_requests: int
     """Sends that have neither failed nor been delivered."""
     failed_requests: int
@@ -103,14 +103,14 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, int] = defaultdict(int)
-        """What was counted, by name."""
+        """Counts by name."""
         self._transmissions: Counter[Purpose] = Counter()
         self._bytes: Counter[Purpose] = Counter()
         self.foreign_channel_id = ""
         """Channel id of the latest message of another channel."""
 
     def add(self, name: str) -> None:
-        """Count one."""
+        """Add one to a counter."""
         self.counts[name] += 1
 
     def sent(self, purpose: Purpose, size_bytes: int) -> None:
@@ -119,7 +119,7 @@ class Tally:
         self._bytes[purpose] += size_bytes
 
     def statistics(self, **held: Any) -> StackStatistics:
-        """Return the counts beside what is held now, by the names of `StackStatistics`."""
+        """Return the counts together with ``held``, the other fields of `StackStatistics`."""
         names = [field.name for field in fields(StackStatistics) if field.name not in held]
         counted: dict[str, Any] = {name: self.counts[_COUNTERS.get(name, name)] for name in names}
         counted |= {"transmissions": dict(self._transmissions), "transmitted_bytes": dict(self._bytes)}
