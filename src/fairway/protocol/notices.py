@@ -1,8 +1,7 @@
 """Notices of faults that concern no single message.
 
 - Messages that cannot be decrypted are the only sign of a wrong key. If channels share a topic, they are normal.
-- A message under the own sender id that this program did not send means that two programs share an identity, or that
-  the message is forged.
+- A message of another program under the own sender id is forged, or two programs share an identity.
 - A message of another channel means that the channels share a content topic.
 
 Each count is announced at once, then at most once a minute. A node that refuses every transmission is announced after

@@ -7,9 +7,9 @@
 
 LIP-173 gives both orders ("Outgoing message processing", "Incoming message processing"). RELIABLE-CHANNEL-API,
 "Architecture", draws the rate limit above SDS. This stack has the rate limit below SDS, because retries, repairs and
-sync messages are charged, too (docs/decisions/specifications.md, "Order of the layers"). For an incoming message SDS
-returns a judgement, the reassembler keeps or refuses the content, and SDS accepts the message if the content was kept
-("Way in" in the same file).
+sync messages are charged, too (docs/decisions/specifications.md, "Order of the layers"). SDS first judges an incoming
+message. Then the reassembler keeps or refuses the content. SDS accepts the message if the content was kept ("Way in" in
+the same file).
 
 `Stack` is pure. Every call takes the time and returns effects (`fairway.protocol.effects`) for the shell around it: an
 asyncio channel, a simulator, a Spark executor. `next_deadline` returns the time of the next call of `tick`.
@@ -332,7 +332,7 @@ class Stack:
         return self._finish([], now_ms)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether the message in a WakuMessage was turned away for lack of room, and must be received again."""
+        """Return whether the message in a WakuMessage was rejected without room, and must be received again."""
         return self._query_on_connect.was_turned_away(message_hash)
 
     def caught_up(self, end_ns: int, now_ms: int) -> tuple[Effect, ...]:

@@ -22,8 +22,8 @@ class Gap:
     since_ms: int
     """Time of its first citation that was received, in Unix milliseconds."""
     waiting: tuple[tuple[str, str], ...]
-    """Sender id and SDS message id of each received message that waits until the missing one arrives or is given up;
-    first the messages that cite it."""
+    """Sender id and SDS message id of each received message that waits for the missing one; first those that cite
+    it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Retransmission of failed sends: which segments, and when. One falling rate serves the whole channel.
 
 A participant may be away for days. It cannot receive the copies that others send in this time. So the channel
-retransmits one segment at a time, whatever the number of failed sends. The pause between two segments doubles from two
+retransmits one segment at a time, for any number of failed sends. The pause between two segments doubles from two
 retry intervals to one hour. The newest send is the first: a participant that receives it requests the messages that it
 cites, and so the earlier sends.
 
