@@ -12,9 +12,8 @@
     parity are not missing, and no message waits for them in sds_ordered
 
 No stage starts a job, uses ``sparkContext`` or depends on the kind of its source. `decoded` takes a stream as well;
-those that bring rows together raise `ConfigurationError` for one, because they need all rows of a table. Code that
-works on bytes is a pure function over Arrow batches, which can be tested, and used, without Spark.
-`fairway.pipeline.tables` describes each table.
+stages that group rows raise `ConfigurationError` for a stream, because they need all rows of a table. Code that works
+on bytes is a pure function over Arrow batches, and needs no Spark. `fairway.pipeline.tables` describes each table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From ``sds_messages`` to ``acknowledgements``: which participants have which messages of others, by what evidence.
+"""From ``sds_messages`` to ``acknowledgements``: which participants have which messages of others, and the evidence.
 
 A participant acknowledges a message by citing it in a causal history; or by a bloom filter that contains it, together
-with the citation of a causal descendant; or, when two participants do so, by a bloom filter alone. Citations are in
-``sds_messages``. For the filters `bloom_evidence` reads ``waku_messages`` again; without it the result is a lower
-bound. A sender does not acknowledge its own messages.
+with the citation of a causal descendant; or, with ``possible_acks_threshold`` participants, by bloom filters alone.
+Citations are in ``sds_messages``. `bloom_evidence` reads the filters from ``waku_messages``; without it the result is a
+lower bound. A sender does not acknowledge its own messages.
 
 Times are the timestamps of the senders, so that a latency includes the difference of two clocks; a negative latency
 counts as 0.
@@ -38,11 +38,11 @@ ACK_LATENCY: Final = (
     "channel_id string, message_id string, sender_id string, sent_at timestamp, sent_at_ns bigint,"
     " ackers int, first_by string, acked_at timestamp, acked_at_ns bigint, latency_ms bigint"
 )
-"""The table of latencies, one row for each content message: how many participants acknowledged it, who was first (null
-for none), and the time from ``sent_at`` to ``acked_at``."""
+"""The table of latencies, one row for each content message: how many participants acknowledged it, the first of them
+(null for none), and the time from ``sent_at`` to ``acked_at``."""
 
 SENT: Final = pa.schema([*((name, pa.string()) for name in (*KEY, "sender_id")), ("timestamp_ns", pa.int64())])
-"""What of a content message is needed where its acknowledgements are."""
+"""The columns of a content message for its acknowledgements."""
 EVIDENCE: Final = exact_schema(BLOOM_EVIDENCE)
 """Evidence of bloom filters."""
 
@@ -60,11 +60,11 @@ def acknowledgements(
 ) -> DataFrame:
     """Return ``acknowledgements`` (`ACKNOWLEDGEMENTS`), one row for each message and participant that has it.
 
-    ``bloom_evidence`` is the result of the stage of that name, of the same archive; without it only citations count.
-    Either way these are lower bounds: senders also hear what no store keeps. The earliest evidence counts; evidence by
-    filters alone counts once ``possible_acks_threshold`` participants give it.
+    ``bloom_evidence`` is the result of the stage of that name for the same archive; without it only citations count.
+    Either way these are lower bounds: participants may also have messages that no store keeps. The earliest evidence
+    counts. Evidence by filters alone counts if at least ``possible_acks_threshold`` participants give it.
     """
-    reads_filters = bloom_evidence is not None  # Python workers cannot have the DataFrame
+    reads_filters = bloom_evidence is not None  # a DataFrame cannot be pickled for Python workers
 
     def prepare(messages: pa.Table) -> dict[str, pa.Table]:
         return {"sent": sent_in(messages), "cited": citations_in(messages).select(CITED.names)}
@@ -85,8 +85,8 @@ def acknowledgements(
 def ack_latency(sds_messages: DataFrame, acknowledgements: DataFrame) -> DataFrame:
     """Return ``ack_latency`` (`ACK_LATENCY`), one row for each content message.
 
-    ``latency_ms`` goes from its timestamp to that of the first of its ``acknowledgements``, by the clocks of two
-    participants, and is at least 0; null for a message that has none.
+    ``latency_ms`` is the time from its timestamp to that of its first acknowledgement, by the clocks of two
+    participants; at least 0, null without an acknowledgement.
     """
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
@@ -130,7 +130,7 @@ def acknowledgement_rows(
     heard = np.flatnonzero((target != NOTHING) & (participants != NOTHING))
     heard = heard[(senders[target[heard]] != NOTHING) & (senders[target[heard]] != participants[heard])]
     target, participants, at, how = target[heard], participants[heard], at[heard], how[heard]
-    # Of each message and participant the first: what is certain before what is possible, the earliest, the least kind.
+    # The first of each message and participant: certain before possible evidence, then the earliest, the least kind.
     pairs = target * len(names) + participants
     order = np.lexsort((at, pairs) if evidence is None else (how, at, how == possible, pairs))
     best = order[starts_of_runs(pairs[order])]
@@ -161,7 +161,7 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
     first_by[rows[first]], acked_at[rows[first]] = participants[first], at[first]
     sent_at = sent.table.column("timestamp_ns").to_numpy()
     latency_ns = acked_at - sent_at
-    # Senders choose timestamps; a difference that does not fit an integer is no latency.
+    # Senders choose timestamps; a difference that overflows is not a latency.
     runs_over = ((acked_at ^ sent_at) & (acked_at ^ latency_ns)) < 0
     latency_ms = np.maximum(latency_ns, 0) // NS_PER_MS
     by_nobody = first_by == NOTHING
@@ -177,7 +177,7 @@ def latency_rows(sent: Keyed, acknowledged: Keyed) -> pa.Table:
 
 
 def _people(sent: Keyed, cited: Keyed, evidence: Keyed | None) -> tuple[Codes, Codes, pa.Array]:
-    """Return the numbers of the senders of messages, those of all who acknowledge some, and the names of all."""
+    """Return the numbers of the senders, the numbers of the acknowledging participants, and all names."""
     columns = [sent.table.column("sender_id"), cited.table.column("citing_sender_id")]
     if evidence is not None:
         columns.append(evidence.table.column("acknowledged_by"))

@@ -2,11 +2,11 @@
 
 Every byte of the payload of every decodable WakuMessage is counted once, so that the parts add up to the whole:
 
-- ``retransmission``: all of a message that was sent again, by its author or as a repair by somebody else;
-- ``other-shard``: all of a message that was sent on a further shard at the same time;
-- ``sync``: all of a sync message;
-- of the rest, which carries content for the first time: ``content``, causal ``history``, ``bloom`` filter, ``repair``
-  requests, and ``envelope`` for what remains: ids, Lamport timestamp, tags, and what the cipher added.
+- ``retransmission``: the whole message, sent again by its author or as a repair by another participant;
+- ``other-shard``: the whole message, sent on a further shard at the same time;
+- ``sync``: the whole sync message;
+- of other messages, which carry content for the first time: ``content``, causal ``history``, ``bloom`` filter,
+  ``repair`` requests, and ``envelope`` for the rest: ids, Lamport timestamp, tags, and the overhead of the cipher.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 
 PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "other-shard", "envelope")
-"""What ``part`` may be."""
+"""The values of ``part``."""
 
 BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigint"
 """The table of bandwidth; ``messages`` counts the WakuMessages that have the part."""
 
 _SCHEMA: Final = exact_schema(BANDWIDTH)
 _MEASURED: Final = ("content", "history", "bloom", "repair")
-"""Parts whose sizes a message tells, in columns such as ``content_bytes``."""
+"""Parts with a column of sizes in ``sds_messages``, such as ``content_bytes``."""
 BANDWIDTH_INPUT: Final = ("channel_id", "kind", "payload_bytes", *(f"{part}_bytes" for part in _MEASURED))
 """The columns of ``sds_messages`` that are read."""
 REPEATED_INPUT: Final = ("channel_id", "reason", "payload_bytes")
@@ -42,7 +42,8 @@ def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
     is_body = pc.invert(is_sync)
     whole = sds_messages.column("payload_bytes").cast(pa.int64())
     measured = {part: sds_messages.column(f"{part}_bytes").cast(pa.int64()) for part in _MEASURED}
-    # The computed size of an entry in an unusual encoding can be too large; then the envelope is smaller by as much.
+    # The computed size of an entry in an unusual encoding can be too large; the envelope is then smaller by the same
+    # amount.
     envelope = whole
     for size in measured.values():
         envelope = pc.subtract(envelope, size)
@@ -82,7 +83,7 @@ def added_bytes(parts: pa.Table) -> pa.Table:
 
 
 def occurring(parts: pa.Table) -> pa.Table:
-    """Return the parts that some message has."""
+    """Return the parts with at least one message."""
     return parts.filter(pc.greater(parts.column("messages"), 0))
 
 

@@ -1,12 +1,12 @@
 """From ``waku_messages`` to ``bloom_evidence``: acknowledgements of messages by bloom filters.
 
-A participant may leave the filter out and vouch for all that the cited messages descend from
-(`fairway.protocol.sds.vouching`). Of an own message a sender believes that for a time; here it counts for as long.
+A participant may omit the filter and vouch for all ancestors of the cited messages (`fairway.protocol.sds.vouching`). A
+sender believes this about its own messages of the last `BELIEVED_MS`; this stage uses the same limit.
 
 The stage reads ``waku_messages`` once more, because the filters are most of the bytes of an archive and no other stage
 needs them. One task reads each channel in the order of SDS: `ChannelWitness` keeps a window of the newest content
-messages, and tests every filter for those that its sender has not acknowledged yet. A message that leaves the window is
-not tested any more. Memory is bounded by the windows, whatever the size of a channel.
+messages, and tests every filter for those that its sender has not acknowledged yet. Messages outside the window are not
+tested. So memory is bounded by the windows.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _EVIDENCE_SCHEMA: Final = exact_schema(BLOOM_EVIDENCE)
 _WINDOW: Final = 1_024
 """Newest content messages of a channel that are tested in every filter."""
 _MAX_PARTICIPANTS: Final = 4_096
-"""Participants of a channel whose acknowledgements are kept; beyond it the one that was silent longest is dropped."""
+"""Participants of a channel whose acknowledgements are kept; the one silent longest is evicted first."""
 _NS_PER_MS: Final = 1_000_000
 _MAX_FILTER_SIZES: Final = 4
-"""Sizes of filters in one channel; those of further sizes are not read."""
+"""Sizes of filters in one channel; filters of further sizes are not read."""
 
 _INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
 
@@ -68,8 +68,8 @@ def bloom_evidence(
     """Return the evidence of bloom filters (`BLOOM_EVIDENCE`), for `acknowledgements`.
 
     Reads ``waku_messages`` with payloads, and ``profile``, ``keys`` and ``channel_topics`` as `decoded` does. A worker
-    goes through a whole channel in its order, and tests the 1,024 newest content messages in each filter. ``sds`` tells
-    the expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
+    reads a whole channel in its order, and tests the 1,024 newest content messages in each filter. ``sds`` gives the
+    expected size of the filters on the Waku wire; other sizes are inferred (`FilterSizes`).
     """
     config = sds or SdsConfig()
     weigh = evidence_mapper(config)
@@ -87,7 +87,7 @@ def filter_mapper(
     keys: ChannelKeys | None = None,
     channel_topics: ChannelTopics | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that takes filters and citations out of batches of ``waku_messages``."""
+    """Return the function that extracts filters and citations from batches of ``waku_messages``."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = BatchDecoder(profile, None, keys, channel_topics=channel_topics, with_filters=True)
@@ -129,7 +129,7 @@ class Heard(NamedTuple):
     cited: Sequence[str]
     bloom: bytes | None
     vouches: bool = False
-    """Whether its sender says that it has all that the cited messages descend from."""
+    """Whether its sender vouches for all ancestors of the cited messages."""
     timestamp_ns: int = 0
 
 
@@ -147,7 +147,7 @@ class _Positions:
         self.bits[slot] = 1 << (places & 7)
 
     def held_by(self, words: bytes) -> NDArray[np.bool_]:
-        """Return for each slot whether a filter seems to hold its message."""
+        """Return for each slot whether a filter probably contains its message."""
         held: NDArray[np.bool_] = (np.frombuffer(words, np.uint8)[self.bytes] & self.bits != 0).all(axis=1)
         return held
 
@@ -174,7 +174,7 @@ class ChannelWitness:
         self._base = 0
         self._slots: dict[str, int] = {}
         self._ancestors: BoundedDict[str, int] = BoundedDict(2 * _WINDOW)
-        """For each recent message the set of messages that it is or descends from; bit 0 is number `_base`."""
+        """For each recent message the set of itself and its ancestors; bit 0 is number `_base`."""
         self._positions: dict[BloomParameters, _Positions] = {}
         self._told: BoundedDict[str, _Told] = BoundedDict(_MAX_PARTICIPANTS)
 
@@ -218,7 +218,7 @@ class ChannelWitness:
         return evidence
 
     def _vouched_for(self, heard: Heard, ancestors: int) -> list[tuple[str, str, str]]:
-        """Return what the cited messages descend from, of the last `BELIEVED_MS`."""
+        """Return the ancestors of the cited messages in the last `BELIEVED_MS`."""
         told = self._told_in(heard)
         first = max(self._base, self._sequence - _WINDOW)
         descended = (ancestors >> (first - self._base)).to_bytes(_WINDOW // 8, "little")
@@ -233,7 +233,7 @@ class ChannelWitness:
         return evidence
 
     def _told_in(self, heard: Heard) -> _Told:
-        """Return what the sender of a message has acknowledged, with what it cites."""
+        """Return the acknowledgements of the sender of a message, including the messages that it cites."""
         told = self._told_by(heard.sender_id)
         for message_id in heard.cited:
             if message_id in self._slots:
@@ -242,7 +242,7 @@ class ChannelWitness:
 
     def _read(self, field: bytes, heard: Heard, codec: SdsCodec) -> ReceivedBloom | None:
         if codec is not WAKU_SDS:
-            return codec.read_bloom(field, self._expected)  # which the field replaces: it names its own parameters
+            return codec.read_bloom(field, self._expected)  # the field names its own parameters
         parameters = self._sizes.of(heard.sender_id, field, heard.cited)
         return None if parameters is None else codec.read_bloom(field, parameters)
 
@@ -299,7 +299,7 @@ def _heard(row: dict[str, Any]) -> Heard:
 
 def _filters(decoder: BatchDecoder, batch: pa.RecordBatch) -> pa.RecordBatch:
     decoded = pa.Table.from_batches([decoder.batch(batch)])
-    # What cannot be decoded stands in the quarantine.
+    # Undecodable messages are in the quarantine.
     is_heard = pc.and_(
         pc.equal(decoded["status"], Status.OK.value), pc.not_equal(decoded["kind"], Kind.EPHEMERAL.value)
     )

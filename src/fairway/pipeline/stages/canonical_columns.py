@@ -1,4 +1,4 @@
-"""`canonical_columns`: the columns of many SDS messages at once, without an object for any of them.
+"""`canonical_columns`: the columns of many SDS messages at once, without an object for each.
 
 `fairway.pipeline.columnar` finds the fields. Arrow then cuts each column out of the buffer in one call.
 The columns are those of `fairway.pipeline.stages.decoded_columns`, of canonical messages alone.
@@ -29,8 +29,8 @@ def canonical_columns(
 ) -> tuple[Mask, dict[str, pa.Array]]:
     """Return which messages are canonical, and the columns of these.
 
-    ``bloom_filter`` and ``vouches`` are among them only ``with_filters``.
-    A canonical message is one that `BatchDecoder` decodes with status ok.
+    ``bloom_filter`` and ``vouches`` are included only ``with_filters``. `BatchDecoder` decodes each canonical message
+    with status ok.
     """
     found = read_sds(profile.codec, messages, MAX_CITATIONS_READ)
     canonical = found.canonical
@@ -60,7 +60,7 @@ def canonical_ids(messages: Packed, profile: Profile) -> tuple[Mask, dict[str, p
 
 
 def _read_segments(data: Bytes, found: SdsColumns, segment_format: SegmentFormat) -> SegmentColumns:
-    """Read the segments that the messages carry; those whose content may be a broken one are no longer canonical."""
+    """Read the segments of the messages; unmark messages whose segment may be broken as canonical."""
     starts, ends = found.content.starts, found.content.starts + found.content.lengths
     contents = Packed(data, starts, ends)
     segments = read_segments(segment_format, contents)
@@ -76,7 +76,7 @@ def _read_segments(data: Bytes, found: SdsColumns, segment_format: SegmentFormat
 
 
 class _Cutter:
-    """Cuts columns of the canonical messages out of the buffer, and notes which are doubtful after all."""
+    """Cuts columns of the canonical messages out of the buffer, and notes doubtful messages."""
 
     def __init__(self, data: Bytes, canonical: Mask) -> None:
         self._buffer = pa.py_buffer(data)
@@ -84,16 +84,16 @@ class _Cutter:
         self.rows = _selection(canonical)
         """The canonical messages."""
         self.doubtful: Mask = np.zeros(len(canonical), np.bool_)
-        """Messages with text that may not be UTF-8, or a history that lists an id twice; if there is one, no column may
-        be used."""
+        """Messages with text that may not be UTF-8, or a history that lists an id twice; with any, no column may be
+        used."""
 
     def content(self, column: BytesColumn) -> pa.Array:
-        """Return a column of bytes, null where there are none."""
+        """Return a column of bytes, null if absent."""
         starts, lengths = column.starts[self.rows], column.lengths[self.rows]
         return _slices(self._buffer, starts, lengths, lengths > 0)
 
     def text(self, column: BytesColumn) -> pa.Array:
-        """Return a column of text, empty where there is none."""
+        """Return a column of text, empty if absent."""
         texts = _slices(self._buffer, column.starts[self.rows], column.lengths[self.rows])
         self._note_text(texts, rows_of(self._canonical))
         return texts.view(pa.string())
@@ -124,7 +124,7 @@ class _Cutter:
         if values is None or not (np.frombuffer(values, np.uint8) >= _ASCII_END).any():
             return
         try:
-            texts.cast(pa.string())  # checks the text, which a view does not
+            texts.cast(pa.string())  # the cast checks the text, a view does not
         except pa.ArrowInvalid:
             is_ascii = pc.string_is_ascii(texts.view(pa.string())).fill_null(True)
             self.doubtful[owners[~is_ascii.to_numpy(zero_copy_only=False)]] = True
@@ -141,7 +141,7 @@ class _Cutter:
 def _message_columns(cutter: _Cutter, found: SdsColumns) -> dict[str, pa.Array]:
     rows = cutter.rows
     has_lamport, content_bytes = found.lamport.present[rows], found.content.lengths[rows]
-    # Of several entries for one message a history keeps the last, which is done where messages are objects.
+    # Of several entries for one message a history keeps the last; `decoded_columns` does that.
     history, history_bytes = cutter.entries(found.lists["causal_history"], distinct=True)
     request, repair_bytes = cutter.entries(found.lists["repair_request"], distinct=False)
     return {
@@ -159,7 +159,7 @@ def _message_columns(cutter: _Cutter, found: SdsColumns) -> dict[str, pa.Array]:
 
 
 def _segment_columns(cutter: _Cutter, found: SdsColumns, segments: SegmentColumns) -> dict[str, pa.Array]:
-    """Return the columns of segment headers, null where there is no segment."""
+    """Return the columns of segment headers, null for a whole message."""
     is_segment = np.zeros(len(found.canonical), np.bool_)
     is_segment[segments.rows] = True
     absent = ~is_segment[cutter.rows]
@@ -194,9 +194,9 @@ def _selection(mask: Mask) -> Rows | slice:
 
 
 def _slices(buffer: pa.Buffer, starts: Numbers, lengths: Numbers, present: Mask | None = None) -> pa.Array:
-    """Return ascending slices of a buffer as a binary column, null where nothing is present.
+    """Return ascending slices of a buffer as a binary column, null where ``present`` is false.
 
-    The slices and the gaps between them are a column too, without a copy; Arrow takes every other value of it.
+    The slices and the gaps between them form a column without a copy; Arrow takes every second value of it.
     """
     if not len(starts):
         return pa.array([], pa.binary())

@@ -1,9 +1,9 @@
-"""`carried_logs`: the log of a channel of any size, part after part, with a carry of what still waits.
+"""`carried_logs`: the log of a channel of any size, part by part, with a carry of waiting messages.
 
 Each part is a range of (Lamport timestamp, message id). If every message cites only messages with lower timestamps, its
-dependencies are in its own part and earlier ones. So the status of a part needs only the missing messages that the part
-cites, and the messages of earlier parts that wait and that it cites. The carry has those that a later part cites.
-Memory holds one part, the carry, and 12 bytes for each citation of another part.
+dependencies are in its own part and earlier ones. So the status of a part needs only two inputs: the missing messages
+and the waiting messages of earlier parts that the part cites. The carry has the waiting messages that a later part
+cites. Memory holds one part, the carry, and 12 bytes for each citation of another part.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from fairway.pipeline.stages.channel_log import INHERITED, ChannelPart, channel_
 def carried_logs(parts: Sequence[pa.Table], absent: pa.Table, *, is_disordered: bool = False) -> Iterator[pa.Table]:
     """Yield the rows of ``sds_ordered`` for each part of one channel, sorted by position.
 
-    ``parts`` (`LOGGED`) are ascending ranges of the channel's messages, ``absent`` (`ABSENT`) is what any of them cites
-    and is not there. The rows are those that `channel_logs` gives for all parts together. If a message cites another
-    whose timestamp is not below its own (``is_disordered``), their status is `DependencyStatus.NOT_COMPUTED`.
+    ``parts`` (`LOGGED`) are ascending ranges of the channel's messages, ``absent`` (`ABSENT`) has the messages that
+    they cite and the archive does not have. The rows equal those of `channel_logs` for all parts together. If a message
+    cites another whose timestamp is not below its own (``is_disordered``), their status is
+    `DependencyStatus.NOT_COMPUTED`.
     """
     keys = BucketKeys.drawn()
     absent_hashes = _hashes(keys, absent["message_id"])
@@ -49,9 +50,9 @@ def carried_logs(parts: Sequence[pa.Table], absent: pa.Table, *, is_disordered: 
 def _cited_from_later(
     keys: BucketKeys, parts: Sequence[pa.Table], absent: pa.Table, absent_hashes: Hashes
 ) -> tuple[Hashes, NDArray[np.int64]]:
-    """Return the hashes of what a part cites and does not have, ascending, and the last part that cites each.
+    """Return the hashes of messages that a part cites from other parts, ascending, and the last part that cites each.
 
-    A computed segment stands for the segment that told of it.
+    A computed segment is replaced by its ``told_by``.
     """
     found, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for number, part in enumerate(parts):
@@ -75,13 +76,13 @@ def _cited_later(
 
 
 def _foreign(part: pa.Table) -> pa.ChunkedArray:
-    """Return the ids that a part cites and does not have."""
+    """Return the cited ids that are not in the part."""
     cited = pc.list_flatten(part["parents"])
     return cited.filter(pc.invert(pc.is_in(cited, value_set=part["message_id"].combine_chunks())))
 
 
 def _among(known: Hashes, wanted: Hashes) -> NDArray[np.int64]:
-    """Return the places of the hashes that are wanted."""
+    """Return the indices of the wanted hashes."""
     places: NDArray[np.int64] = np.flatnonzero(np.isin(known, wanted))
     return places
 

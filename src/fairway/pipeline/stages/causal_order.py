@@ -2,10 +2,10 @@
 
 Messages are numbered from 0 in the order of SDS, (Lamport timestamp, message id); an edge says that one cites another.
 If every message has a higher number than the messages that it cites, the numbers are the order. Senders with broken
-clocks, and forgers, break this. Then the next message is always the one with the lowest number whose cited messages
-have all come. Messages that cite each other in a circle have no such order: their citations of each other are ignored.
+clocks, and forgers, break this. Then the next message is the lowest number whose cited messages are all placed.
+Messages that cite each other in a circle have no such order: their citations of each other are ignored.
 
-Work and memory are linear in messages and citations (the heap of the order adds a logarithm), whatever is cited.
+Work and memory are linear in messages and citations (the heap of the order adds a logarithm).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Edges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What `causal_order` finds."""
+    """The result of `causal_order`."""
 
     places: Numbers
     """The place of each message, from 0."""
     circles: Numbers
-    """The circle that each message is in, `NOTHING` for none."""
+    """The circle of each message, `NOTHING` for none."""
 
 
 class _Children:
@@ -84,9 +84,9 @@ def causal_order(count: int, edges: Edges) -> Order:
 
 
 def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
-    """Return for each message the greatest seed among its own and those of all that it descends from.
+    """Return for each message the greatest seed among its own and those of its ancestors.
 
-    ``seeds`` has one for each message, `NOTHING` for none. Circles do no harm.
+    ``seeds`` has one seed for each message, `NOTHING` for none. Circles are allowed.
     """
     found = np.full(count, NOTHING, np.int64)
     seeded = np.flatnonzero(seeds != NOTHING)
@@ -94,7 +94,7 @@ def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
         return found
     children, marks = _Children(count, edges), _view(found)
     flat, starts = children.flat, children.starts  # a call for each message would be a third of the work
-    # The greatest first: a message that is reached again has a greater one already, so that each is visited once.
+    # Greatest seed first: a message that is reached again already has a greater seed, so each is visited once.
     for start in seeded[np.argsort(-seeds[seeded], kind="stable")].tolist():
         if marks[start] != NOTHING:
             continue
@@ -110,7 +110,7 @@ def latest_ahead(count: int, edges: Edges, seeds: Numbers) -> Numbers:
 
 
 def _topological(count: int, edges: Edges) -> Iterator[int]:
-    """Yield the messages, the lowest first of those whose parents were all yielded; not what waits for a circle."""
+    """Yield the lowest message whose parents were all yielded; omit messages in circles and their descendants."""
     children = _Children(count, edges)
     waits_for = np.bincount(edges.child, minlength=count)
     ready: list[int] = np.flatnonzero(waits_for == 0).tolist()
@@ -174,5 +174,5 @@ def _popped(stack: list[int], down_to: int) -> list[int]:
 
 
 def _view(numbers: Any) -> Any:
-    """Return a column as something that gives Python's integers, one by one, five times as fast as NumPy does."""
+    """Return a view of a column that yields Python integers five times as fast as NumPy."""
     return np.ascontiguousarray(numbers, np.int64).data

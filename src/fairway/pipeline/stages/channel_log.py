@@ -1,8 +1,8 @@
-"""`channel_logs`: the logs of channels, a function over Arrow tables; without Spark.
+"""`channel_logs`: the logs of channels, a function over Arrow tables, without Spark.
 
-It reads ids and citations, but no content. `fairway.pipeline.stages.causal_order` describes the order of a channel in
-which a message is missing, or in which a message cites another whose timestamp is not below its own. In all others the
-order is that of SDS: (Lamport timestamp, message id).
+It reads ids and citations, but no content. A channel has a gap if a message is missing, and a broken clock if a message
+cites another whose timestamp is not below its own. `fairway.pipeline.stages.causal_order` describes the order of such
+channels. All others have the order of SDS: (Lamport timestamp, message id).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ LOGGED: Final = pa.schema(
 ABSENT: Final = pa.schema(
     [("channel_id", pa.string()), ("message_id", pa.string()), ("first_cited_ns", pa.int64()), ("told_by", pa.string())]
 )
-"""What is cited and not there: it is missing since ``first_cited``; or it is a segment that was computed from parity,
-and ``told_by`` is the first one that came of the same message."""
+"""A cited message that the archive does not have: missing since ``first_cited``, or a segment that was computed from
+parity; then ``told_by`` is the first segment of the same message in the archive."""
 
 INHERITED: Final = pa.schema(
     [
@@ -67,7 +67,7 @@ INHERITED: Final = pa.schema(
         ("first_cited_ns", pa.int64()),
     ]
 )
-"""A message of an earlier part of its channel that waits, and when the missing message it waits for was first cited."""
+"""A waiting message of an earlier part of its channel, and the time of the first citation of its missing message."""
 
 ROW_BYTES: Final = 160
 """Size of a message without its id and its causal history: hashes, times and the sender id."""
@@ -77,11 +77,11 @@ class DependencyStatus(Enum):
     """The state in which a live participant that received the whole archive would have a message."""
 
     COMPLETE = "complete"
-    """Delivered: all its dependencies, direct or not, are there or were computed from parity."""
+    """Delivered: all its dependencies, direct or not, are in the archive or were computed from parity."""
     WAITING = "waiting"
     """Parked, until a dependency is given up as lost."""
     CIRCULAR = "circular"
-    """Parked: it is in a circle of messages that cite each other, which only a forger makes."""
+    """Parked: it is in a circle of messages that cite each other, which only a forger can make."""
     NOT_COMPUTED = "not-computed"
     """Unknown: its channel has broken clocks, and is too large for one worker."""
 
@@ -91,12 +91,12 @@ _STATUSES: Final = tuple(DependencyStatus)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelPart:
-    """What is known of a channel whose messages are in several tables, each with a range of Lamport timestamps."""
+    """State of a channel that is split among several tables, each with a range of Lamport timestamps."""
 
     before: int
     """Messages of the channel in the tables before this one."""
     is_disordered: bool = False
-    """Whether a message of the channel cites another whose timestamp is not below its own: then its messages are
+    """Whether a message of the channel cites another whose timestamp is not below its own. If so, all its messages are
     `DependencyStatus.NOT_COMPUTED`."""
 
 
@@ -110,10 +110,10 @@ def channel_logs(
 ) -> pa.Table:
     """Return the rows of ``sds_ordered``, sorted by (channel_id, position), for the content messages of some channels.
 
-    ``messages`` (`LOGGED`) are all of each channel, in any order, but for the channels in ``parts``. ``absent``
-    (`ABSENT`) is what they cite and is not there. A channel with gaps or broken clocks and more than
-    ``max_channel_bytes`` of ids and citations is ordered by timestamp alone. ``inherited`` (`INHERITED`) are waiting
-    messages of earlier parts of these channels; what cites one of them waits, too (`carried_logs`).
+    ``messages`` (`LOGGED`) are all of each channel, in any order, except for the channels in ``parts``. ``absent``
+    (`ABSENT`) has the messages that they cite and the archive does not have. A channel with gaps or broken clocks and
+    more than ``max_channel_bytes`` of ids and citations is ordered by timestamp alone. ``inherited`` (`INHERITED`) are
+    waiting messages of earlier parts of these channels; messages that cite them wait, too (`carried_logs`).
     """
     if not messages.num_rows:
         return _ARROW_SCHEMA.empty_table()
@@ -159,7 +159,7 @@ class _Log:
     """Messages numbered in the order of (channel, Lamport timestamp, message id); each column has one row for each."""
 
     rows: Numbers
-    """Its row in the table that was given."""
+    """Its row in the given table."""
     channels: Codes
     clocks: Numbers
     starts: Numbers
@@ -178,20 +178,20 @@ class _Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Citations:
-    """What messages cite; each column has one row for each citation, `NOTHING` for what it does not cite."""
+    """Citations; each column has one row for each citation, `NOTHING` if the column does not apply."""
 
     citing: Numbers
-    """The number of the message that cites."""
+    """The number of the citing message."""
     parents: Numbers
-    """The number of the message that it cites."""
+    """The number of the cited message."""
     gaps: Numbers
-    """The place of the missing message that it cites, by the time of the first citation."""
+    """The rank of the cited missing message, by the time of the first citation."""
     inherited: Numbers
-    """The place of the missing message that a message of an earlier part waits for, which it cites."""
+    """The rank of the missing message for which the cited message of an earlier part waits."""
     is_computed: NDArray[np.bool_]
-    """Whether it cites a segment that was computed from parity."""
+    """Whether the cited message is a segment that was computed from parity."""
     told_by: Numbers
-    """The number of the first segment that came of the same message as the computed one that it cites."""
+    """For a cited computed segment, the number of the first segment of the same message in the archive."""
 
     def channels_out_of_order(self, log: _Log, count: int) -> NDArray[np.bool_]:
         """Return for each channel whether a message cites another whose timestamp is not below its own."""
@@ -203,16 +203,16 @@ class _Citations:
 
 
 def log_bytes(messages: pa.Table) -> Numbers:
-    """Return what each message takes of `MAX_CHANNEL_BYTES`."""
+    """Return the size of each message in terms of `MAX_CHANNEL_BYTES`."""
     ids = pc.binary_length(messages.column("message_id")).to_numpy()
     sizes: Numbers = ids.astype(np.int64) + messages.column("history_bytes").fill_null(0).to_numpy() + ROW_BYTES
     return sizes
 
 
 def _by_first_citation(missing: pa.Table, inherited: pa.Table) -> tuple[Numbers, pa.ChunkedArray]:
-    """Return the places of missing messages, then of those that inherited ones wait for, by the first citation.
+    """Return the ranks of missing messages, then of those that inherited ones wait for, by the first citation.
 
-    And the ids of these missing messages, in the order of their places.
+    The second value has the ids of these missing messages, in the order of their ranks.
     """
     times = pa.chunked_array([*missing["first_cited_ns"].chunks, *inherited["first_cited_ns"].chunks], pa.int64())
     ids = pa.chunked_array([*missing["message_id"].chunks, *inherited["waits_for"].chunks], pa.string())
@@ -256,7 +256,7 @@ def _citations(
     rebuilt, teller_keys = gone[is_rebuilt], tellers[is_rebuilt]
     tellers = number_of[teller_keys]
     is_computed[rebuilt] = True
-    # The id of a computed segment may be that of several, where it is a guess: the least of those who tell counts.
+    # A guessed id may be that of several computed segments: the lowest ``told_by`` counts.
     least_last = np.argsort(np.where(tellers == NOTHING, 0, len(own) - tellers), kind="stable")
     told_by[rebuilt[least_last]] = tellers[least_last]
     np.maximum.at(mark_of, rebuilt, mark_of[teller_keys])
@@ -277,28 +277,28 @@ class _Found(NamedTuple):
     """Three columns, with one row for each message."""
 
     places: Numbers
-    """Its place among all messages of all channels, from 0."""
+    """Its position among all messages of all channels, from 0."""
     status: Numbers
-    """The place of its status in `_STATUSES`."""
+    """The index of its status in `_STATUSES`."""
     waits_for: Numbers
-    """The place of the missing message that it waits for, by the time of the first citation."""
+    """The rank of the missing message that it waits for, by the time of the first citation."""
 
 
 def _causal(log: _Log, citations: _Citations, asked: NDArray[np.bool_]) -> _Found:
-    """Return the causal order of the messages that are asked for; the others keep their places, and are complete."""
+    """Return the causal order of the messages in ``asked``; the others keep their positions, and are complete."""
     count = len(log.rows)
     edges = Edges(child=citations.citing, parent=citations.parents)
     here = edges.without((edges.parent == NOTHING) | (edges.parent == edges.child) | ~asked[edges.child])
     places, circles = _in_causal_order(log, here)
 
-    # The id of a computed segment may be a guess: then it is missing, but no message waits for it.
+    # A computed segment with a guessed id is missing, but no message waits for it.
     open_gaps = (citations.gaps != NOTHING) & ~citations.is_computed & asked[citations.citing]
     newest = np.full(count, NOTHING, np.int64)
     np.maximum.at(newest, citations.citing[open_gaps], citations.gaps[open_gaps])
     from_before = (citations.inherited != NOTHING) & asked[citations.citing]
     np.maximum.at(newest, citations.citing[from_before], citations.inherited[from_before])
     # A computed segment's own citations are unknown. But all segments of a message are sent together, so that the first
-    # segment that came cites the messages sent before it; that one waits for no other segment of its message.
+    # segment in the archive cites the messages sent before it. That segment waits for no other segment of its message.
     through = Edges(child=citations.citing, parent=citations.told_by)
     through = through.without((through.parent == NOTHING) | (through.parent == through.child) | ~asked[through.child])
     ahead = here.and_these(through)
@@ -313,14 +313,14 @@ def _causal(log: _Log, citations: _Citations, asked: NDArray[np.bool_]) -> _Foun
 
 
 def _in_causal_order(log: _Log, edges: Edges) -> tuple[Numbers, Numbers]:
-    """Return the place of each message, and the circle that it is in, `NOTHING` for none."""
+    """Return the position of each message, and its circle, `NOTHING` for none."""
     count = len(log.rows)
     places, circles = np.arange(count), np.full(count, NOTHING, np.int64)
     wrong = np.zeros(count, np.bool_)
     wrong[log.starts[edges.child[edges.parent >= edges.child]]] = True
     moved = np.flatnonzero(wrong[log.starts])
     if moved.size:
-        # Channels do not mix: of all messages that may come next, the one with the lowest number does.
+        # Channels do not mix: the next message is the one with the lowest number.
         numbers = np.full(count, NOTHING, np.int64)
         numbers[moved] = np.arange(len(moved))
         among = edges.without(numbers[edges.child] == NOTHING)

@@ -1,8 +1,8 @@
-"""From ``sds_messages`` to citations: which message cites which, one row for each entry of a causal history.
+"""From ``sds_messages`` to citations: one row for each entry of a causal history.
 
-Content and sync messages cite; an ephemeral one is outside the causal order (SDS, "Ephemeral Messages"). Citations of
-messages that no participant waits for are left out: of the message itself, of an empty id, of a sync message
-(`fairway.protocol.sds.dependencies`). `sds_messages` gives each message of a history once.
+Content and sync messages cite; an ephemeral message is outside the causal order (SDS, "Ephemeral Messages"). Citations
+of messages that no participant waits for are omitted: of the message itself, of an empty id, of a sync message
+(`fairway.protocol.sds.dependencies`). A history in `sds_messages` has each message once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ CITATIONS: Final = (
     "channel_id string, message_id string, retrieval_hint binary, sender_id string, citing_id string,"
     " citing_sender_id string, cited_at timestamp, cited_at_ns bigint"
 )
-"""The table of citations: the cited message with what the citation tells of it, the citing one, and when it cited."""
+"""The table of citations: the cited message with the fields of the citation, the citing message, and its time."""
 
 CITING_COLUMNS: Final = ("channel_id", "message_id", "sender_id", "timestamp_ns", "kind", "causal_history")
-"""The columns of a message that its citations are made of."""
+"""The columns of a message that `citations_in` reads."""
 
 _SCHEMA: Final = exact_schema(CITATIONS)
 
 CITED: Final = pa.schema([field for field in _SCHEMA if field.name != "citing_id"])
-"""What of a citation is needed where the cited message is looked up."""
+"""The columns of a citation for the lookup of the cited message."""
 
 
 def citations(sds_messages: DataFrame) -> DataFrame:
@@ -44,9 +44,9 @@ def citations(sds_messages: DataFrame) -> DataFrame:
 
 
 def citations_in(sds_messages: pa.Table, further: Sequence[str] = ()) -> pa.Table:
-    """Return the citations (`CITATIONS`) of some messages, in their order; of these, `CITING_COLUMNS` are read.
+    """Return the citations (`CITATIONS`) of some messages, in their order, from their `CITING_COLUMNS`.
 
-    A citation also has the columns ``further`` of the message that cites.
+    A citation also has the columns ``further`` of the citing message.
     """
     citing = filtered(sds_messages, pc.not_equal(sds_messages.column("kind"), "ephemeral"))
     owners, entries = _counted_entries(citing)
@@ -67,7 +67,7 @@ def citations_in(sds_messages: pa.Table, further: Sequence[str] = ()) -> pa.Tabl
 
 
 def parents_in(messages: pa.Table) -> pa.ListArray:
-    """Return for each message the ids that it cites, each once, oldest first; none where it has no causal history."""
+    """Return for each message the ids that it cites, each once, oldest first; empty without a causal history."""
     owners, entries = _counted_entries(messages)
     counts = np.bincount(owners, minlength=messages.num_rows)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -75,7 +75,7 @@ def parents_in(messages: pa.Table) -> pa.ListArray:
 
 
 def _counted_entries(messages: pa.Table) -> tuple[NDArray[np.int64], pa.StructArray]:
-    """Return the entries of causal histories that somebody may wait for, and the number of the message of each."""
+    """Return the entries of causal histories that a participant may wait for, and the number of the message of each."""
     histories = messages.column("causal_history").combine_chunks()
     owners = np.asarray(pc.list_parent_indices(histories), np.int64)
     entries = pc.list_flatten(histories)

@@ -1,8 +1,8 @@
 """From ``waku_messages`` to ``decoded``: decrypts, decodes, and reads the segment header, in one pass.
 
 Every input row gives one output row: a message that cannot be decoded has another ``status`` than ``ok``, and ``error``
-says why. A mapper that raised an error would end the job, and any participant could cause that with a bad message. The
-rows with status ok become ``sds_messages``, the others ``quarantine``.
+says why. An error in a mapper would end the job, so that any participant could stop a run with a bad message. The rows
+with status ok become ``sds_messages``, the others ``quarantine``.
 
 Bloom filters (18 kB each) are left out: the stage that needs them reads ``waku_messages`` again. ``content`` is the
 content of the SDS message, for a segment the whole encoded segment. Its header has columns of its own, so that later
@@ -32,15 +32,15 @@ CARRIER: Final = (
     "message_hash binary, timestamp timestamp, timestamp_ns bigint, pubsub_topic string, content_topic string,"
     " rln_epoch bigint, nullifier binary, share_x binary"
 )
-"""What tells of the WakuMessage that carried an SDS message; the last three are of its RLN proof, which is not
-verified here."""
+"""Columns of the WakuMessage that carried an SDS message; the last three are of its RLN proof, which is not
+verified."""
 READ: Final = (
     "payload_bytes int, profile string, kind string, sender_id string, message_id string, channel_id string,"
     f" lamport bigint, causal_history {_ENTRIES}, repair_request {_ENTRIES}, history_bytes int, repair_bytes int,"
     " bloom_bytes int, content_bytes int,"
     " segment_hash binary, segment_index int, is_parity boolean, data_segments int, parity_segments int"
 )
-"""What was read of it, but its content."""
+"""Columns of the decoded SDS message, without its content."""
 CONTENT: Final = "content binary"
 
 DECODED: Final = f"{CARRIER}, sources array<string>, status string, error string, {READ}, {CONTENT}"
@@ -56,16 +56,16 @@ def decoded(
     keys: ChannelKeys | None = None,
     channel_topics: ChannelTopics | None = None,
 ) -> DataFrame:
-    """Return ``decoded`` (`DECODED`), one row for each of ``waku_messages``, also for those that cannot be decoded.
+    """Return ``decoded`` (`DECODED`), one row for each of ``waku_messages``, undecodable ones included.
 
-    ``status`` (`Status`) says what became of it, and ``error`` why. Of the input ``message_hash``, ``content_topic``,
-    ``payload``, ``timestamp_ns`` and, without a ``profile``, ``meta`` are needed. ``pubsub_topic`` may be missing.
+    ``status`` (`Status`) is the result, and ``error`` its cause. The input needs the columns ``message_hash``,
+    ``content_topic``, ``payload``, ``timestamp_ns`` and, without a ``profile``, ``meta``. ``pubsub_topic`` is optional.
 
     Without a ``profile``, the ``meta`` of each message determines it. ``encryption`` decrypts all messages, or ``keys``
-    those of their channels; both must be picklable for the executors. What claims a channel of ``channel_topics`` on
-    another content topic than that has is ``wrong-topic``. A message whose hash is that of other contents is
-    ``hash-mismatch``; without the columns that a hash covers, hashes are not checked. ``sources`` are those of the
-    input, or its ``source`` alone; null if it has neither.
+    those of their channels; both must be picklable for the executors. A message of a channel in ``channel_topics`` on
+    another content topic is ``wrong-topic``. A message whose hash does not match its contents is ``hash-mismatch``;
+    without the columns that a hash covers, hashes are not checked. ``sources`` is copied from the input, or made of its
+    ``source``; null if it has neither.
     """
     decode = decoding_mapper(
         profile,

@@ -1,9 +1,9 @@
-"""SDS messages and segments as Arrow columns, from the objects that the codecs make of them.
+"""SDS messages and segments as Arrow columns, from the objects of the codecs.
 
-Few messages and unusual ones become columns here, all others in `fairway.pipeline.stages.canonical_columns`, which has
-the shape of lists and the sizes of entries from here. Columns are built field by field, without an object for each row;
-lists of entries are built from flat columns with offsets. Arrow and NumPy compute the size of an entry on the wire from
-the lengths of its fields. It needs no Spark.
+This module converts small batches and unusual messages; `fairway.pipeline.stages.canonical_columns` converts all
+others, with `entry_lists` and `entry_sizes` of this module. Columns are built field by field, without an object for
+each row; lists of entries are built from flat columns with offsets. Arrow and NumPy compute the size of an entry on the
+wire from the lengths of its fields. It needs no Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def message_columns(messages: Sequence[SdsMessage | None], *, with_filters: bool
     """Return the columns of SDS messages; for None, lists are empty and all other columns null.
 
     They have the order of the table, because Spark identifies columns by their position. The columns ``bloom_filter``
-    and ``vouches``, which no table has, are there only ``with_filters``.
+    and ``vouches``, which are in no table, are included only ``with_filters``.
     """
     absent = _absent(messages)
     present = [message or _NO_MESSAGE for message in messages]
@@ -72,7 +72,7 @@ def message_columns(messages: Sequence[SdsMessage | None], *, with_filters: bool
 
 
 def segment_columns(segments: Sequence[Segment | None]) -> dict[str, pa.Array]:
-    """Return the columns of segment headers, null where there is no segment."""
+    """Return the columns of segment headers, null for None."""
     absent = _absent(segments)
     present = [segment or _NO_SEGMENT for segment in segments]
     return {
@@ -89,16 +89,16 @@ def _absent(values: Sequence[object]) -> NDArray[np.bool_]:
 
 
 def _values(values: Iterable[object], name: str) -> list[Any]:
-    """Return one attribute of each value; a tuple for each row would keep the garbage collector busy."""
+    """Return one attribute of each value; a tuple for each row would slow the garbage collector."""
     return list(map(attrgetter(name), values))
 
 
 def _looked_at(history: _Entries) -> _Entries:
     """Return the entries of a causal history that count: the newest, and of several for one message the last.
 
-    A later stage could not do it: Spark takes quadratic time to make lists of structs distinct.
+    Spark would take quadratic time to make lists of structs distinct.
     """
-    newest = history[-MAX_CITATIONS_READ:]  # the very same tuple if that is all of them
+    newest = history[-MAX_CITATIONS_READ:]  # the same tuple if that is all of them
     distinct = {entry.message_id: entry for entry in newest}
     return newest if len(distinct) == len(newest) else tuple(distinct.values())
 
@@ -112,15 +112,16 @@ def _entries(lists: Sequence[_Entries]) -> pa.ListArray:
 
 
 def entry_lists(counts: NDArray[np.int64], fields: Sequence[pa.Array]) -> pa.ListArray:
-    """Return a column of lists of entries: how many each message has, and the fields of all of them in turn."""
+    """Return a column of lists of entries: from the count of each message, and the concatenated fields."""
     structs = pa.StructArray.from_arrays(fields, names=[name for name, _ in ENTRY_FIELDS])
     return pa.ListArray.from_arrays(pa.array(_ends(counts), pa.int32()), structs)
 
 
 def entry_sizes(counts: NDArray[np.int64], lengths: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return what the entries of each message take on either wire: tags of one byte, lengths, and what is in them.
+    """Return the size of the entries of each message on either wire: tags of one byte, lengths, and values.
 
-    Given are how many each message has, and of all of them in turn the bytes of each field, 0 for none.
+    ``counts`` has the number of entries of each message, ``lengths`` the bytes of each field of all entries, 0 if
+    absent.
     """
     inside = sum((np.where(field > 0, _field_bytes(field), 0) for field in lengths), np.zeros(1, np.int64))
     ends = _ends(_field_bytes(inside))
@@ -130,7 +131,7 @@ def entry_sizes(counts: NDArray[np.int64], lengths: Sequence[NDArray[np.int64]])
 
 
 def _sizes(lists: pa.ListArray) -> NDArray[np.int64]:
-    """Return what the entries of each list take."""
+    """Return the size of the entries of each list."""
     fields = [lists.values.field(name) for name, _ in ENTRY_FIELDS]
     lengths = [pc.binary_length(field).fill_null(0).to_numpy().astype(np.int64) for field in fields]
     return entry_sizes(np.diff(lists.offsets.to_numpy()), lengths)
@@ -141,5 +142,5 @@ def _field_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _ends(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each message's part of all entries begins, and the end of the last."""
+    """Return the offset of each message's first entry, and the end of the last."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -2,8 +2,8 @@
 
 It needs no Spark. Every input row gives an output row, whatever the payload; its `Status` says whether it was decoded.
 
-Encrypted payloads are opened row by row. What is then a canonical message is read with all others of its wire at once
-(`canonical_columns`); every other row is decoded by the codec of its profile, which alone knows what is wrong with it.
+Encrypted payloads are opened row by row. The canonical messages of one wire are then read together
+(`canonical_columns`). The codec of the profile decodes every other row, and reports its error.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from fairway.wire.sds import SdsMessage
 from fairway.wire.segment import Segment, SegmentFormat
 
 INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "payload", "meta")
-"""The columns of ``waku_messages`` that are read; if they are there, also that of proofs, and `check_columns`."""
+"""Columns of ``waku_messages`` that are read; also the column of proofs and `check_columns`, if the table has them."""
 
 _FEW_ROWS: Final = 256
-"""Fewer rows of one wire do not repay reading them at once."""
+"""Rows of one wire below which they are decoded one by one, which is then faster."""
 _JOINED_ROWS: Final = 4_000
 _JOINED_BYTES: Final = 8_388_608
-"""Batches are joined up to so many rows or bytes. With more rows one costs hardly less, and with more bytes they do not
-stay in the processor's cache."""
+"""Largest joined batch, in rows or bytes. More rows are hardly cheaper each; more bytes do not fit in the processor's
+cache."""
 
 _MAX_LAMPORT: Final = 2**63 - 1
 _MAX_PACKED_BYTES: Final = 2**31 - 1
@@ -61,17 +61,17 @@ class Status(Enum):
 
     OK = "ok"
     HASH_MISMATCH = "hash-mismatch"
-    """Its message hash is that of other contents: the archive has it damaged."""
+    """Its message hash does not match its contents: the archive has a damaged copy."""
     BAD_TOPIC = "bad-topic"
-    """One of its topics is not UTF-8, so that it is no WakuMessage."""
+    """One of its topics is not UTF-8, so it is not a WakuMessage."""
     NOT_FOR_US = "not-for-us"
-    """No key decrypts it; or the key of another channel does; or its channel has a key that does not."""
+    """No key decrypts it, or only the key of another channel does, or the key of its channel does not."""
     NOT_SDS = "not-sds"
-    """It is no SDS message of the profile's wire."""
+    """It is not an SDS message of the profile's wire."""
     NO_ID = "no-id"
     """An SDS message without a message id or a channel id: most likely some other protobuf message."""
     LAMPORT_RANGE = "lamport-range"
-    """Its Lamport timestamp does not fit 63 bits; no clock gets there."""
+    """Its Lamport timestamp does not fit in 63 bits."""
     BAD_SEGMENT = "bad-segment"
     """Its content breaks a rule of the segment format."""
     WRONG_TOPIC = "wrong-topic"
@@ -88,9 +88,9 @@ REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def check_columns(names: Collection[str]) -> list[str]:
-    """Return the columns of a table of messages that tell which of them are damaged; none if it has no such columns.
+    """Return the columns of a table of messages that show which messages are damaged; empty if it has none.
 
-    ``damaged`` of `fairway.pipeline.stages.deduplicated` says so. Of other tables the hashes are computed.
+    After `fairway.pipeline.stages.deduplicated` this is ``damaged``. For other tables the hashes are computed.
     """
     if {"sources", "damaged"} <= set(names):
         return ["sources", "damaged"]
@@ -144,10 +144,9 @@ class BatchDecoder:
         few_rows: int = _FEW_ROWS,
         with_filters: bool = False,
     ) -> None:
-        """Take what the stage is given. Fewer rows of one wire than ``few_rows`` are decoded one by one.
+        """Take the options of the stage. Fewer rows of one wire than ``few_rows`` are decoded one by one.
 
-        ``with_filters`` adds the columns ``bloom_filter``, most of the bytes of an archive, which few need, and
-        ``vouches``.
+        ``with_filters`` adds the columns ``bloom_filter`` (most of the bytes of an archive) and ``vouches``.
         """
         self._topics = dict(channel_topics or {})
         self._few_rows = few_rows
@@ -162,9 +161,9 @@ class BatchDecoder:
         return _beside(_carriers(batch, profiles), decoded.columns())
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a batch in a few parts, each row once; to put them in order would copy every column.
+        """Yield the rows of a batch in a few parts, each row once. Sorting them would copy every column.
 
-        All rows of a part have the status ok, or it has those rows of the batch that were decoded alone.
+        All rows of a part have the status ok, or all were decoded one by one.
         """
         profiles, decoded = self._decoded(batch)
         carriers = _carriers(batch, profiles)
@@ -172,10 +171,10 @@ class BatchDecoder:
             yield _beside(carriers if len(rows) == batch.num_rows else carriers.take(pa.array(rows)), columns)
 
     def ids(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return ``channel_id`` and ``message_id`` of each row of a batch, null where it is no SDS message.
+        """Return ``channel_id`` and ``message_id`` of each row of a batch, null if it is not an SDS message.
 
-        It costs a fraction of `batch`. Rows with the status ok have the ids that they have there; some of the others
-        have ids, too.
+        It costs a fraction of `batch`. Rows with the status ok have the same ids as in `batch`; some other rows have
+        ids, too.
         """
         with _without_collector():
             profiles = self._profile_numbers(batch)
@@ -208,7 +207,7 @@ class BatchDecoder:
     def _of_each_wire(
         self, batch: pa.RecordBatch, profiles: NDArray[np.int8], opened: list[_Opening] | None
     ) -> Iterator[tuple[NDArray[np.intp], Profile, Packed]]:
-        """Yield the rows of each wire with their messages, where these are enough to be read at once."""
+        """Yield the rows of each wire with their messages, if there are enough to read together."""
         if batch.num_rows < self._few_rows:
             return
         payloads = _bytes_column(batch, "payload")
@@ -223,7 +222,7 @@ class BatchDecoder:
     def _profile_numbers(self, batch: pa.RecordBatch) -> NDArray[np.int8]:
         if self._profile is not None:
             return np.full(batch.num_rows, _PROFILES.index(self._profile), np.int8)
-        # A null is not in the dictionary of the values; its place is behind them.
+        # A null is not in the dictionary of the values; its index follows theirs.
         metas = _bytes_column(batch, "meta").dictionary_encode()
         distinct: list[bytes | None] = [*metas.dictionary.to_pylist(), None]
         numbers = np.array([_PROFILES.index(Profile.of_marker(meta)) for meta in distinct], np.int8)
@@ -259,7 +258,7 @@ class BatchDecoder:
         decoded.add(rows, columns, accepted)
 
     def _on_their_topics(self, channel_ids: pa.Array, content_topics: pa.Array) -> NDArray[np.bool_]:
-        """Return which messages are on the content topic that their channel belongs to, as far as that is known."""
+        """Return which messages are on the content topic of their channel; true for a channel without a known topic."""
         if not self._topics:
             return np.ones(len(channel_ids), np.bool_)
         known = pc.index_in(channel_ids, value_set=pa.array(self._topics, pa.string()))
@@ -347,7 +346,7 @@ class BatchDecoder:
 
     def _segment(self, message: SdsMessage, segment_format: SegmentFormat) -> Segment | None:
         """Return the segment that a message carries, or None for a whole message."""
-        # SEGMENTATION, "Sending": what fits one segment is transmitted unmodified.
+        # SEGMENTATION, "Sending": content that fits one segment is transmitted unmodified.
         if not message.content or not segment_format.is_segment(message.content):
             return None
         try:
@@ -363,7 +362,7 @@ class _Gathering:
         self._parts: list[tuple[NDArray[np.intp], dict[str, pa.Array]]] = []
         self._size = 0
         self._places = np.full(rows, _NOWHERE, np.int64)
-        """Where each row is, the parts laid end to end."""
+        """Index of each row in the concatenated parts."""
 
     def add(self, rows: NDArray[np.intp], columns: dict[str, pa.Array], valid: NDArray[np.bool_] | None = None) -> None:
         """Add the columns of some rows; those that are not valid are still missing."""
@@ -399,7 +398,7 @@ def _refuse_damaged(status: str | None) -> None:
 
 
 def _damages(batch: pa.RecordBatch) -> pa.Array:
-    """Return for each row the status that its damage gives it; null if it is intact, or nothing tells."""
+    """Return for each row the status that its damage gives it; null if it is intact or cannot be checked."""
     checked = check_columns(batch.schema.names)
     if "damaged" in checked:
         mask = is_damaged(batch)
@@ -440,7 +439,7 @@ def _ids_one_by_one(openings: Sequence[_Opening], profiles: Sequence[Profile]) -
 
 
 def _carriers(batch: pa.RecordBatch, profiles: NDArray[np.int8]) -> pa.RecordBatch:
-    """Return what is kept of the messages of a batch beside what is decoded of them."""
+    """Return the columns of the WakuMessages that the result keeps beside the decoded columns."""
     columns = {name: batch.column(name) for name in ("message_hash", "timestamp_ns")}
     has_topic = "pubsub_topic" in batch.schema.names
     columns["pubsub_topic"] = batch.column("pubsub_topic") if has_topic else pa.nulls(batch.num_rows, pa.string())
@@ -464,7 +463,7 @@ def _beside(carriers: pa.RecordBatch, decoded: dict[str, pa.Array]) -> pa.Record
 
 
 def _bytes_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of bytes, of a type that has offsets."""
+    """Return a column of bytes as a type with offsets."""
     column = batch.column(name)
     with_offsets = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
     return column if with_offsets else column.cast(pa.large_binary())
@@ -475,13 +474,13 @@ def _named(numbers: NDArray[np.int8]) -> list[Profile]:
 
 
 def _plaintext(opening: _Opening) -> bytes:
-    """Return what is read of a payload: nothing if no key opens it."""
+    """Return the plaintext of a payload: empty if no key opens it."""
     return b"" if isinstance(opening, DecryptionError) else opening.plaintext
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause the garbage collector for a batch: it takes a tenth of the time, and a batch makes no cycles of objects."""
+    """Pause the garbage collector for a batch: it takes 10 % of the time, and a batch makes no cycles of objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,10 +1,10 @@
 """From ``waku_messages`` to the same table with each message once, and the stores that had it.
 
-A message may be in several stores, and a store node may give it on two pages. Rows with the same message hash
+A message may be in several stores, and a store node may return it on two pages. Rows with the same message hash
 (14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``
-and the RLN proof. If rows under one hash differ, one that has this hash is kept: the others were damaged. Of several
-that have it, and of several that have not, the first in the order of all columns is kept, whatever the order of the
-input; its proof is the least that any of them has.
+and the RLN proof. If rows under one hash differ, a row whose contents match the hash is kept: the others were damaged.
+Among several candidates, the first in the order of all columns is kept, in any order of the input; its proof is the
+least of all copies.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DEDUPLICATED: Final = (
     " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, sources array<string>,"
     " damaged array<string>, copies bigint"
 )
-"""What `deduplicated` gives: messages, each once."""
+"""The result of `deduplicated`: messages, each once."""
 WAKU_TABLE: Final = f"{DEDUPLICATED}, channel_id string"
-"""The table ``waku_messages``: the same with the channel of the SDS message that each carries, as the message says."""
+"""The table ``waku_messages``: `DEDUPLICATED` with the channel that the SDS message of each names."""
 
 _NAMES: Final = columns_of(exact_ddl(DEDUPLICATED))
 _COLUMNS: Final = _NAMES[:-3]
@@ -52,9 +52,9 @@ def deduplicated(waku_messages: DataFrame, *, unique: bool = False) -> DataFrame
     """Return one row for each message hash.
 
     Columns: those of ``waku_messages`` with ``sources`` (the names of all stores that had the message as it is, sorted)
-    in place of ``source``, ``damaged`` (those of all stores whose copy has another hash than it says), and ``copies``
-    (in how many rows of the input it was). A message that no store has intact has no ``sources``. With ``unique`` the
-    caller knows that no hash comes twice, as in a single archive, and nothing needs to be shuffled.
+    instead of ``source``, ``damaged`` (the stores whose copy does not match its hash), and ``copies`` (the number of
+    its rows in the input). A message without an intact copy has empty ``sources``. With ``unique`` the caller asserts
+    that no hash occurs twice, as in a single archive, and nothing is shuffled.
     """
     if unique:
         return mapped(waku_messages.select(*_INPUT), lambda rows: as_one_copy(rows).select(_NAMES), DEDUPLICATED)
@@ -67,7 +67,7 @@ def each_once(waku_messages: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Ite
     hashes, count = dense(codes_of(waku_messages["message_hash"]))
     parts = max(1, min(count, -(-waku_messages.nbytes // max(1, piece_bytes))))
     for part in range(parts):
-        # All rows of some hashes. They are many more than those that stay, if one message is there very often.
+        # All rows of some hashes. One message may have many rows.
         kept: list[pa.Table] = []
         done = 0
         for piece in pieces(waku_messages, piece_bytes):
@@ -79,7 +79,7 @@ def each_once(waku_messages: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Ite
 
 
 def as_one_copy(waku_messages: pa.Table) -> pa.Table:
-    """Return rows with ``sources``, ``damaged`` and ``copies`` as if no hash came twice; ``source`` is still there."""
+    """Return rows with ``sources``, ``damaged`` and ``copies`` as if no hash occurred twice; ``source`` is kept."""
     is_damaged = fits_of(waku_messages) == Fit.DAMAGED
     copies = pa.array(np.ones(waku_messages.num_rows, np.int64))
     return (
@@ -93,26 +93,26 @@ def as_one_copy(waku_messages: pa.Table) -> pa.Table:
 def with_channels(deduplicated: pa.Table, decoded: pa.Table) -> pa.Table:
     """Return the rows of ``waku_messages`` (`WAKU_TABLE`) of messages, each once.
 
-    ``decoded`` has ``message_hash`` and ``channel_id`` of those that carry an SDS message.
+    ``decoded`` has ``message_hash`` and ``channel_id`` of the messages that carry an SDS message.
     """
     place = pc.index_in(deduplicated["message_hash"], value_set=decoded["message_hash"].combine_chunks())
     return deduplicated.append_column("channel_id", decoded["channel_id"].take(place))
 
 
 def is_damaged(deduplicated: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
-    """Return which messages no store has intact."""
+    """Return which messages have no intact copy in any store."""
     sources, damaged = (pc.fill_null(pc.list_value_length(deduplicated[name]), 0) for name in ("sources", "damaged"))
     mask: NDArray[np.bool_] = pc.and_(pc.equal(sources, 0), pc.greater(damaged, 0)).to_numpy(zero_copy_only=False)
     return mask
 
 
 def holders(deduplicated: pa.Table | pa.RecordBatch) -> pa.Array | pa.ChunkedArray:
-    """Return the stores that had each message: intact or, if no store has it so, damaged."""
+    """Return the stores that had each message: the stores with an intact copy or, without any, with a damaged one."""
     return pc.if_else(pa.array(is_damaged(deduplicated)), deduplicated["damaged"], deduplicated["sources"])
 
 
 def merged_copies(rows: pa.Table) -> pa.Table:
-    """Return each message hash once, of rows that may be of several copies each.
+    """Return each message hash once, from rows that may each represent several copies.
 
     Rows have the columns of `DEDUPLICATED` and ``source``.
     """
@@ -140,7 +140,7 @@ def merged_copies(rows: pa.Table) -> pa.Table:
 
 
 def _alone(source: pa.ChunkedArray, chosen: NDArray[np.bool_]) -> pa.ListArray:
-    """Return a list for each row: its store, or nothing where it is not chosen or has no store."""
+    """Return a list for each row: its store, or empty if it is not chosen or has no store."""
     chosen = chosen & source.is_valid().to_numpy()
     ends = np.cumsum(np.append(0, chosen))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), source.combine_chunks().filter(pa.array(chosen))).cast(
@@ -149,7 +149,7 @@ def _alone(source: pa.ChunkedArray, chosen: NDArray[np.bool_]) -> pa.ListArray:
 
 
 def _fits(rows: pa.Table) -> NDArray[np.int8]:
-    """Return the `Fit` of rows of which ``damaged`` says what does not fit; without a topic it has to be computed."""
+    """Return the `Fit` of rows by their column ``damaged``; for rows without a topic it is computed."""
     fits = np.where(is_damaged(rows), np.int8(Fit.DAMAGED), np.int8(Fit.FITS))
     doubtful = pc.equal(pc.fill_null(rows["pubsub_topic"], ""), "").to_numpy()
     if doubtful.any():
@@ -158,7 +158,7 @@ def _fits(rows: pa.Table) -> NDArray[np.int8]:
 
 
 def _least(values: pa.ChunkedArray, hashes: Codes, count: int) -> pa.Array:
-    """Return the least value of each message that is not null, so that archives without proofs hide none."""
+    """Return the least non-null value of each message, so that a copy without a proof does not hide another's."""
     known = np.flatnonzero(values.is_valid().to_numpy())
     found = values.take(pa.array(known)).combine_chunks()
     order = pc.sort_indices(

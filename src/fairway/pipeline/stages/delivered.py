@@ -1,8 +1,7 @@
-"""To ``delivered`` and ``incomplete``: the messages that an application would have received, and the incomplete ones.
+"""To ``delivered`` and ``incomplete``: the messages for an application, and the incomplete ones.
 
-A message of an application is one SDS message whose content is no segment, or a set of segments that can be
-reassembled. Its message id is the lower-case hex SHA-256 of its payload. Message ids may repeat: "ok" sent twice is
-delivered twice.
+A message of an application is one SDS message whose content is not a segment, or a reassembled set of segments. Its
+message id is the lower-case hex SHA-256 of its payload. Message ids may repeat: "ok" sent twice is delivered twice.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ DELIVERED: Final = (
     " timestamp timestamp, timestamp_ns bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
 )
 """The table of delivered messages. ``lamport`` is that of the first segment, null for ephemeral messages; ``sds_ids``
-are the SDS messages that carried it; ``timestamp_ns`` is that of the last one needed; ``segments`` counts data
-segments, 1 for a whole message; ``recovered`` tells whether Reed-Solomon filled in lost ones."""
+are the SDS messages that carried it; ``timestamp_ns`` is that of the last message needed; ``segments`` counts data
+segments, 1 for a whole message; ``recovered`` is true if Reed-Solomon computed lost ones."""
 
 INCOMPLETE: Final = (
     "channel_id string, sender_id string, segment_hash binary, first_id string, outcome string, held int,"
@@ -35,11 +34,11 @@ INCOMPLETE: Final = (
     " first_seen timestamp, first_seen_ns bigint, last_seen timestamp, last_seen_ns bigint"
 )
 """The table of sets of segments that give no message. ``first_id`` is the id of the first SDS message of the set, for
-``excess`` that of another set of the same payload. ``held`` counts the segments in the archive, ``data_segments``
-tells how many would do; it is null when only parity is there, which does not tell."""
+``excess`` that of another set of the same payload. ``held`` counts the segments in the archive. ``data_segments`` is
+the number needed; null if the archive has only parity that does not state it."""
 
 WHOLE_COLUMNS: Final = ("channel_id", "sender_id", "message_id", "lamport", "timestamp_ns", "content")
-"""The columns of ``sds_messages`` that whole messages are made of, beside ``kind`` and ``segment_hash``."""
+"""The columns of ``sds_messages`` for whole messages, beside ``kind`` and ``segment_hash``."""
 JOINED_COLUMNS: Final = (
     "outcome",
     "channel_id",
@@ -51,7 +50,7 @@ JOINED_COLUMNS: Final = (
     "recovered",
     "payload",
 )
-"""The columns of ``reassembled`` that messages in segments are made of."""
+"""The columns of ``reassembled`` for messages in segments."""
 
 _SCHEMA: Final = exact_schema(DELIVERED)
 _INCOMPLETE_SCHEMA: Final = exact_schema(INCOMPLETE)
@@ -72,12 +71,12 @@ def incomplete(reassembled: DataFrame) -> DataFrame:
 
 
 def are_whole(sds_messages: pa.Table) -> pa.ChunkedArray:
-    """Return for each message whether it is delivered as it is: it has content, which is no segment."""
+    """Return for each message whether it is delivered as it is: it has content, which is not a segment."""
     return pc.and_(pc.is_null(sds_messages.column("segment_hash")), pc.not_equal(sds_messages.column("kind"), "sync"))
 
 
 def whole_messages(messages: pa.Table) -> pa.Table:
-    """Return ``delivered`` of messages that are whole, of which `WHOLE_COLUMNS` are read."""
+    """Return ``delivered`` of whole messages, from their `WHOLE_COLUMNS`."""
     count = messages.num_rows
     ids = messages.column("message_id").combine_chunks()
     columns = {
@@ -90,7 +89,7 @@ def whole_messages(messages: pa.Table) -> pa.Table:
 
 
 def joined_messages(reassembled: pa.Table) -> pa.Table:
-    """Return ``delivered`` of the complete ones of reassembled messages, of which `JOINED_COLUMNS` are read."""
+    """Return ``delivered`` of the complete reassembled messages, from their `JOINED_COLUMNS`."""
     joined = filtered(reassembled, pc.equal(reassembled.column("outcome"), "complete"))
     columns = {
         **{name: joined.column(name) for name in ("channel_id", "sender_id", "lamport", "sds_ids", "recovered")},
@@ -105,7 +104,7 @@ def in_order(delivered: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Iterator
 
     The tables have about ``piece_bytes`` of payloads each.
     """
-    # An SDS message carries one message only, so that the first id decides.
+    # An SDS message carries only one message, so the first id is a unique sort key.
     keys = pa.table(
         {
             **{name: delivered.column(name) for name in ("channel_id", "lamport")},
@@ -126,7 +125,7 @@ def incomplete_sets(reassembled: pa.Table) -> pa.Table:
 
 
 def _delivered(columns: dict[str, pa.ChunkedArray], payloads: pa.ChunkedArray) -> pa.Table:
-    # Some at a time, because each payload is copied.
+    # In pieces, because each payload is copied.
     digests = (
         None if payload is None else hashlib.sha256(payload).hexdigest()
         for chunk in payloads.chunks

@@ -1,12 +1,12 @@
-"""`FilterSizes`: infers how large the bloom filters of a channel on the Waku wire are, which messages do not say.
+"""`FilterSizes`: infers the parameters of the bloom filters of a channel on the Waku wire.
 
 On the Waku wire a filter travels as bare words: capacity and error rate are options of the participants
-(``SdsConfig.bloom_capacity``), and an archive has none. Read with other parameters a filter seems empty. But a
-participant puts each message that it has into its filter, and cites only messages that it has. So the right parameters
-find the cited messages in the filter, and wrong ones do so by chance alone.
+(``SdsConfig.bloom_capacity``), and an archive does not record them. With other parameters a filter seems empty. But a
+participant adds each message that it has to its filter, and cites only messages that it has. So the right parameters
+find the cited messages in the filter, and wrong ones find them only by chance.
 
-A filter of the expected length is taken to have the expected parameters. For another length all parameters that give
-this length are tried, for each participant by itself, because a forger must not spoil the filters of others.
+A filter of the expected length is assumed to have the expected parameters. For another length all parameters that give
+this length are tried, separately for each participant, so that a forger cannot spoil the filters of others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fairway.bounded import BoundedDict
 from fairway.wire.bloom import WAKU_BLOOM, BloomParameters, holds, spread
 
 _BITS_PER_ELEMENT: Final = range(1, 33)
-"""Error rates from a half to some one in five million."""
+"""Error rates from 1/2 to about 1 in 5 million."""
 _CERTAIN: Final = math.log(1e9)
-"""Parameters are believed once wrong ones would have found all cited messages with a chance of at most 1 in 1e9."""
+"""Evidence for parameters to be accepted: wrong ones would pass with a chance of at most 1 in 1e9."""
 _MAX_TRIALS: Final = 64
-"""Messages of a participant that are tried; after that its filters are not read."""
+"""Messages of a participant that are tried; then its filters are ignored."""
 _MAX_PARTICIPANTS: Final = 4_096
 _LN2: Final = math.log(2)
 
@@ -58,7 +58,7 @@ class _Trial:
         self.found: BloomParameters | None = None
 
     def test(self, words: bytes, base_hashes: Sequence[tuple[int, int]]) -> BloomParameters | None:
-        """Drop parameters that miss a cited message; return those that are certain by now, if any are."""
+        """Drop parameters that miss a cited message; return the parameters that are certain, if any."""
         self.trials += 1
         used = int.from_bytes(words).bit_count()
         for parameters in list(self.weights):
@@ -67,7 +67,7 @@ class _Trial:
             elif 0 < used < parameters.bit_count:
                 chance_log = parameters.hash_count * math.log(used / parameters.bit_count)
                 self.weights[parameters] -= chance_log * len(base_hashes)
-        # Fewer hash functions over as many bits find all that more of them find: the strictest parameters are right.
+        # Fewer hash functions over as many bits find every message that more of them find, so the strictest are right.
         best = max(self.weights, key=lambda parameters: self.weights[parameters], default=None)
         if best is not None and self.weights[best] >= _CERTAIN:
             self.found = best
@@ -83,7 +83,7 @@ class FilterSizes:
         self._learned: dict[int, BloomParameters] = {}
 
     def of(self, sender_id: str, words: bytes, cited: Sequence[str]) -> BloomParameters | None:
-        """Return the parameters of a filter, from its length and from what its message cites; None if unknown."""
+        """Return the parameters of a filter, from its length and the citations of its message; None if unknown."""
         length = len(words)
         if length == self._expected.byte_length:
             return self._expected
@@ -95,7 +95,7 @@ class FilterSizes:
             found = trial.test(words, [WAKU_BLOOM.base_hashes(message_id) for message_id in cited])
             if found is not None:
                 self._learned.setdefault(length, found)
-        # A participant that cites nothing has the parameters of the others, as the specification demands.
+        # A participant without citations has the parameters of the others, as the specification demands.
         return trial.found or (self._learned.get(length) if not trial.trials else None)
 
     def _begin(self, length: int) -> _Trial:

@@ -1,7 +1,7 @@
-"""Rows about SDS messages, of several tables, with a number in place of (channel_id, message_id).
+"""Rows about SDS messages, of several tables, with a number instead of (channel_id, message_id).
 
 Stages that look up messages of one table in another put the rows of both into buckets by that key, and compare numbers
-within a bucket. The numbers are exact, because a sender could hide a loss with a crafted collision of hashes.
+within a bucket. The numbers are exact: with hashes a sender could hide a loss by a crafted collision.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ KEY: Final = ("channel_id", "message_id")
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A table, and which SDS message each of its rows is about."""
+    """A table, and the number of the SDS message of each row."""
 
     table: pa.Table
     keys: Codes
     """The number of the message of each row."""
     count: int
-    """How many numbers there are, from 0, in all tables that `keyed` took."""
+    """Count of the numbers, from 0, in all tables of the call of `keyed`."""
 
     def rows(self) -> Codes:
-        """Return for each number the last row that has it, `NOTHING` if none has."""
+        """Return for each number its last row, `NOTHING` if it has none."""
         rows = np.full(self.count, NOTHING, np.int64)
         rows[self.keys] = np.arange(len(self.keys))
         return rows
 
 
 def keyed(*tables: pa.Table) -> Iterator[Keyed]:
-    """Yield the tables with numbers: rows of any of them have the same one exactly where `KEY` is the same."""
+    """Yield the tables with numbers: rows have the same number exactly if `KEY` is the same."""
     columns = (
         pa.chunked_array([chunk for table in tables for chunk in table.column(name).chunks], pa.string())
         for name in KEY

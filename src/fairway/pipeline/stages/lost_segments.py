@@ -1,9 +1,9 @@
 """The SDS message ids of the lost segments of a complete message, whose content was computed from parity.
 
-The ids follow from the rule by which the sender makes them. If a rule gives the ids of the segments that are there, it
-gives those of the lost ones too, also of parity segments. For a sender with a rule of its own the citations are used: a
-segment cites the segments before it, newest last. That is a guess, which a forger can influence. The live core uses the
-same rules (`fairway.protocol.incoming.lost_segments`).
+The ids follow from the sender's rule for ids. A rule that gives the ids of the segments in the archive also gives those
+of the lost ones, parity included. For a sender with an unknown rule the citations are used: a segment cites the
+segments before it, newest last. That is a guess, which a forger can influence. The live core uses the same rules
+(`fairway.protocol.incoming.lost_segments`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIBLINGS_CITED: Final = SdsConfig().causal_history_size
 """Entries at the end of a segment's causal history that are assumed to be segments of the same message."""
 
 _KNOWN_RULES: Final = (IdRule.UNIQUE, IdRule.PAYLOAD)
-"""Rules whose inputs are all in an archive."""
+"""Rules with all inputs in an archive."""
 _LAMPORT_END: Final = 2**64
 _HALF: Final = 0.5
 
@@ -60,7 +60,7 @@ class Whole:
     payload: bytes
     data_count: int
     parity_count: int | None
-    """Number of parity segments; None if no segment names it, as data segments of SEGMENTATION do not."""
+    """Number of parity segments; None if no segment states it, as in data segments of SEGMENTATION."""
     seen: Sequence[Seen]
     segment_format: SegmentFormat
 
@@ -72,7 +72,7 @@ class LackingSegments:
     rebuilt: tuple[str, ...] = ()
     """Their known ids, in the order of sending."""
     guessed: tuple[str, ...] = ()
-    """Ids that are probably those of lost segments."""
+    """Probable ids of lost segments."""
 
 
 def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
@@ -81,7 +81,7 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
     segmenter = _segmenter(whole, by_order, config)
     count = max(_segment_count(segmenter, whole.payload), whole.data_count + (whole.parity_count or 0))
     if by_order.keys() >= set(range(count)):
-        return LackingSegments()  # without making all of them again, with their hashes and parity
+        return LackingSegments()  # skips making all segments, hashes and parity
     segments = _all_segments(segmenter, whole.payload)
     first, last = min(by_order), max(by_order)
     base = by_order[first].lamport - first
@@ -95,17 +95,17 @@ def lost_segments(whole: Whole, config: SegmentationConfig) -> LackingSegments:
 
 
 def _segmenter(whole: Whole, by_order: dict[int, Seen], config: SegmentationConfig) -> Segmenter | None:
-    """Return what cuts a payload as its sender did; None if that does not follow from the segments that are there."""
+    """Return the segmenter that cuts a payload as its sender did; None if the segments do not determine it."""
     last = whole.data_count - 1  # the one segment that may be shorter than the others
     piece = next((seen for order, seen in by_order.items() if order != last), None)
     if piece is None:
-        return None  # one segment is the whole message, and it is here
+        return None  # the only segment is not lost
     size = len(whole.segment_format.decode(piece.content).payload)
     describes_itself = whole.segment_format.self_describing
-    # Parity needs a multiple of 64 bytes, so that of other sizes there is none.
+    # Parity needs segments of a multiple of 64 bytes; other sizes have no parity.
     rate = 0.0 if size % SHARD_ALIGNMENT else config.parity_rate
     if whole.parity_count is not None:
-        # Half a segment more or less, so that rounding gives the very number.
+        # Half a segment more or less, so that rounding gives the exact number.
         rest = -_HALF if describes_itself else _HALF
         rate = min(1.0, max(0.0, (whole.parity_count + rest) / whole.data_count))
     made = replace(
@@ -120,7 +120,7 @@ def _segmenter(whole: Whole, by_order: dict[int, Seen], config: SegmentationConf
 
 
 def _segment_count(segmenter: Segmenter | None, payload: bytes) -> int:
-    """Return how many segments a payload was cut into; 0 if that is unknown."""
+    """Return the number of segments of a payload; 0 if unknown."""
     try:
         return 0 if segmenter is None else segmenter.segment_count(payload)
     except FairwayError:
@@ -143,7 +143,7 @@ def _made(rule: IdRule, whole: Whole, base: int, segment: OutgoingSegment) -> st
 
 
 def _guessed(whole: Whole, by_order: dict[int, Seen]) -> Iterator[str]:
-    """Yield the ids that segments cite in the positions of their lost siblings."""
+    """Yield the cited ids at the positions of lost segments of the same message."""
     total = whole.data_count + (whole.parity_count or 0)
     senders = {None, "", whole.sender_id}
     found: dict[str, set[int]] = {}

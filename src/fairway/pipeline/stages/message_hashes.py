@@ -1,8 +1,8 @@
 """Computes and checks the message hashes of many rows of ``waku_messages``.
 
 14/WAKU2-MESSAGE, "Deterministic message hashing": SHA-256 over pubsub topic, payload, content topic, meta and
-timestamp. So the hash decides which of several copies of a message is intact. A store dates a message without a
-timestamp by its arrival; its hash covers the timestamp 0 or, from some nodes, no timestamp. Each of these fits.
+timestamp. So the hash shows which of several copies of a message is intact. A store dates a message without a timestamp
+by its arrival; its hash covers the timestamp 0 or, from some nodes, no timestamp. All of these are accepted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NO_STAMPS: Final = (bytes(_STAMP_BYTES), b"")
 
 
 class Fit(IntEnum):
-    """Whether a row has the hash of what is in it; the least is the best."""
+    """Whether the hash of a row matches its contents; the least value is the best."""
 
     FITS = 0
     UNKNOWN = 1
-    """The row does not say its pubsub topic, and on the shard of its content topic it has another hash."""
+    """The row has no pubsub topic, and the hash does not match with the shard of its content topic."""
     DAMAGED = 2
 
 
@@ -100,7 +100,7 @@ def _values(rows: pa.Table | pa.RecordBatch, name: str) -> list[bytes]:
 
 
 def _texts(rows: pa.Table | pa.RecordBatch, name: str) -> list[bytes]:
-    """Return a column of text as bytes; it mostly has few values."""
+    """Return a column of text as bytes; it usually has few distinct values."""
     column = rows.column(name)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded: Any = column.dictionary_encode()

@@ -1,7 +1,7 @@
-"""From ``sds_messages`` to ``missing_messages``: messages that are cited and not in the archive.
+"""From ``sds_messages`` to ``missing_messages``: cited messages that are not in the archive.
 
-The result is exact: values are compared, and no hashes. The work is spread by (channel, id), so that a busy channel is
-not the work of one task.
+The result is exact: values are compared, not hashes. The work is spread by (channel, id), so that a busy channel is
+spread over several tasks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ MISSING_MESSAGES: Final = (
 )
 """The table of missing messages. ``sender_id`` is the author and ``retrieval_hint`` the hint, if a citation names them.
 ``cited_by`` is the number of messages that cite it; ``first_cited`` and ``last_cited`` are timestamps (nanoseconds),
-and ``first_cited_by`` and ``last_cited_by`` the senders, who had the message. A row does not list all senders, because
-any number may cite it."""
+and ``first_cited_by`` and ``last_cited_by`` their senders, who had the message. A row does not list all senders,
+because their number is unbounded."""
 
 MESSAGE_KEYS: Final = pa.schema([(name, pa.string()) for name in KEY])
-"""Messages of which nothing else is needed."""
+"""The key columns of a message."""
 _SCHEMA: Final = exact_schema(MISSING_MESSAGES)
 
 
 def missing_messages(sds_messages: DataFrame, reassembled: DataFrame | None = None) -> DataFrame:
-    """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each message that is cited and not there.
+    """Return ``missing_messages`` (`MISSING_MESSAGES`), one row for each cited message not in the archive.
 
-    With ``reassembled`` the lost segments that were computed from parity are not missing, as in the table of a run.
+    With ``reassembled``, segments that were computed from parity are not missing, as in the table of a run.
     """
 
     def prepare(messages: pa.Table) -> dict[str, pa.Table]:
@@ -60,7 +60,7 @@ def missing_messages(sds_messages: DataFrame, reassembled: DataFrame | None = No
 
 
 def rebuilt_in(computed_segments: pa.Table) -> pa.Table:
-    """Return the lost segments that were computed from parity (`MESSAGE_KEYS`) and of which the ids are known."""
+    """Return the lost segments that were computed from parity and have known ids (`MESSAGE_KEYS`)."""
     known = computed_segments.filter(pc.invert(computed_segments.column("is_guess")))
     return known.select(MESSAGE_KEYS.names).cast(MESSAGE_KEYS)
 
@@ -68,7 +68,7 @@ def rebuilt_in(computed_segments: pa.Table) -> pa.Table:
 def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:
     """Return ``missing_messages`` of the citations (`CITED`) of some messages.
 
-    What is among ``content`` or ``others`` is not missing. All rows about one message must be there.
+    Messages in ``content`` or ``others`` are not missing. The tables must have all rows about each message.
     """
     is_there = np.zeros(cited.count, np.bool_)
     for known in (content, *others):
@@ -96,7 +96,7 @@ def missing_rows(content: Keyed, cited: Keyed, *others: Keyed) -> pa.Table:
 
 
 def _greatest(column: pa.ChunkedArray, order: Codes, first: Codes) -> pa.Array:
-    """Return the greatest value of each group; ``first`` tells where the groups start when rows are in ``order``."""
+    """Return the greatest value of each group; ``first`` has the start of each group in ``order``."""
     if not len(first):
         return pa.array([], column.type)
     (ranks,), values = ranked(column)

@@ -1,8 +1,8 @@
-"""What the RLN proof of a message tells in public: its epoch, its nullifier, and the hash of its signal.
+"""The public values of the RLN proof of a message: its epoch, its nullifier, and the hash of its signal.
 
-A nullifier stands for one message id of one membership in one epoch (RLN-V2); which membership, nobody can tell.
-Nothing is verified, for that takes the roots of that time: whoever writes an archive can write anything into it. A
-proof that cannot be read tells nothing.
+A nullifier identifies one message id of one membership in one epoch (RLN-V2), without revealing the membership. Proofs
+are not verified, because that needs the Merkle roots of that time. The writer of an archive can forge them. An
+unreadable proof gives nulls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_EPOCH: Final = 2**63 - 1
 
 
 def proof_columns(waku_messages: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Return the columns `PROOF_COLUMNS` of messages; null where there is no proof, or none that can be read."""
+    """Return the columns `PROOF_COLUMNS` of messages; null if the proof is missing or unreadable."""
     if PROOF not in waku_messages.schema.names or waku_messages[PROOF].null_count == waku_messages.num_rows:
         return {field.name: pa.nulls(waku_messages.num_rows, field.type) for field in PROOF_COLUMNS}
     told = [_told(proof) for proof in waku_messages[PROOF].to_pylist()]

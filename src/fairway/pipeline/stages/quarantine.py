@@ -23,14 +23,14 @@ QUARANTINE: Final = (
 
 _COLUMNS: Final = columns_of(exact_ddl(QUARANTINE))
 FORGED_INPUT: Final = ("message_hash", "timestamp_ns", "content_topic", "sources", "message_id", "payload_bytes")
-"""The columns of decoded messages that `forged` reads; ``sources`` need not be there."""
+"""The columns of decoded messages that `forged` reads; ``sources`` is optional."""
 
 
 def quarantine(decoded: DataFrame, *taken: DataFrame) -> DataFrame:
-    """Return ``quarantine`` (`QUARANTINE`): the messages of which ``status`` is not ok.
+    """Return ``quarantine`` (`QUARANTINE`): the messages whose ``status`` is not ok.
 
-    With ``taken``, which are ``sds_messages`` and ``repeats`` of the same ``decoded``, also the messages that both left
-    out: these are ``forged``.
+    ``taken`` are ``sds_messages`` and ``repeats`` of the same ``decoded``. Decoded messages in neither table are added
+    as ``forged``.
     """
     undecoded = decoded.where("status <> 'ok'").select(*columns_of(QUARANTINE))
     if not taken:
@@ -53,7 +53,7 @@ def forged(decoded: pa.Table) -> pa.Table:
 
 
 def forged_error(message_id: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return the errors of messages that are forged, by the ids that they bear."""
+    """Return the errors of forged messages, from their ids."""
     return pc.binary_join_element_wise("another message stands under the id ", message_id, "")
 
 

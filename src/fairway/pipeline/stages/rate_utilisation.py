@@ -1,13 +1,13 @@
 """From ``sds_messages`` and ``repeats`` to ``rate_utilisation``: the transmissions of each sender in each epoch.
 
 Every transmission, also of a retry or a sync message, counts in the epoch of its timestamp, as for validators of RLN;
-epochs are aligned to the Unix epoch. One sending on several shards counts once. The limit is that of a membership,
-which an archive does not show: several senders may share a node, and another participant than the author transmits a
-repair. Here the author is charged, in each channel for itself: equal sender ids in two channels may be two senders.
+epochs are aligned to the Unix epoch. One sending on several shards counts once. The limit belongs to a membership,
+which an archive does not show: several senders may share a node, and another participant may transmit a repair. This
+stage charges the author, in each channel separately, because equal sender ids in two channels may be two senders.
 
-Where messages have RLN proofs, the nullifiers say how many message ids they took: copies of a signal count once, and
-two signals under one nullifier are a violation of its membership, which gives its secret away. A message without a
-proof counts as one. Proofs are not verified (`fairway.pipeline.stages.proof_columns`).
+For messages with RLN proofs, the nullifiers give the number of message ids used. Copies of a signal count once. Two
+signals under one nullifier are a violation, which reveals the secret of the membership. A message without a proof
+counts as one. Proofs are not verified (`fairway.pipeline.stages.proof_columns`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATE_UTILISATION: Final = (
     " message_ids bigint, double_signals bigint, charged bigint, rate_limit bigint, pct double"
 )
 """The table of the rate limit; ``charged`` counts towards the limit. ``rate_limit`` and ``pct`` (``charged`` in per
-cent of it) are null when no limit is known."""
+cent of it) are null if no limit is known."""
 
 RATE_INPUT: Final = ("channel_id", "sender_id", "timestamp_ns", "nullifier", "share_x")
 """The columns of ``sds_messages`` and ``repeats`` that are read; of ``repeats`` also ``reason``."""
@@ -51,7 +51,7 @@ TRANSMISSIONS: Final = pa.schema(
 EPOCH: Final = ("channel_id", "sender_id", "epoch_start_ms")
 """The key of ``rate_utilisation``."""
 _FIGURES: Final = ("messages", "message_ids", "double_signals", "charged")
-"""What is added up for a sender and epoch; ``charged`` is what counts towards the limit."""
+"""The sums of a sender and epoch; ``charged`` counts towards the limit."""
 
 
 def transmissions(messages: pa.Table, epoch_ms: int) -> pa.Table:
@@ -62,7 +62,7 @@ def transmissions(messages: pa.Table, epoch_ms: int) -> pa.Table:
 
 
 def epoch_starts(timestamp: pa.ChunkedArray, epoch_ms: int) -> pa.ChunkedArray:
-    """Return in which epochs messages were sent: the milliseconds at which these began."""
+    """Return the start of the epoch of each message, in milliseconds."""
     # Arrow divides towards zero, as Spark's ``div`` does; an epoch begins at or before its messages.
     timestamp_ms = pc.divide(timestamp, NS_PER_MS)
     since_ms = pc.subtract(timestamp_ms, pc.multiply(pc.divide(timestamp_ms, epoch_ms), epoch_ms))
@@ -76,7 +76,7 @@ def added_transmissions(counted: pa.Table) -> pa.Table:
 
 
 def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
-    """Return ``rate_utilisation`` of transmissions (`TRANSMISSIONS`), of which all of each sender must be there."""
+    """Return ``rate_utilisation`` of transmissions (`TRANSMISSIONS`), which must include all of each sender."""
     sent = added_transmissions(counted)
     proven = pc.is_valid(sent.column("nullifier"))
     signals = grouped(sent.filter(proven), (*EPOCH, "nullifier", "share_x"), {})
@@ -110,7 +110,7 @@ def utilisation(counted: pa.Table, limit: int | None) -> pa.Table:
 
 
 def _figures(rows: pa.Table, **known: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """Return rows of senders and epochs with all figures (`_FIGURES`), 0 where nothing is known."""
+    """Return rows of senders and epochs with all figures (`_FIGURES`), 0 for absent ones."""
     columns = {name: rows.column(name) for name in EPOCH}
     nothing = pa.array(np.zeros(rows.num_rows, np.int64))
     return pa.table(columns | {name: known.get(name, nothing) for name in _FIGURES})

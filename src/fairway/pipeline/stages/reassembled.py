@@ -2,12 +2,12 @@
 
 Segments are grouped by channel, sender and the payload hash in their headers (with the hash alone, another participant
 could spoil a message). Each group goes through the reassembler of a live channel, with Reed-Solomon and the check of
-the Keccak-256; the profile determines the segment format. An archive is complete, so nothing expires here, and data
-segments go before parity segments: ``recovered`` means that lost segments had to be computed.
+the Keccak-256; the profile determines the segment format. Nothing expires here. Data segments are processed before
+parity segments, so ``recovered`` means that lost segments were computed.
 
-A lost segment that was computed is no loss. If its id is known, it is in ``rebuilt_ids``, so that its citation is not
-counted as a missing message. If the id is a guess, it is in ``guessed_ids``: it counts as missing, but no message waits
-for it (`fairway.pipeline.stages.lost_segments`).
+A computed segment is not a loss. If its id is known, it is in ``rebuilt_ids``, so that its citation is not counted as a
+missing message. If the id is a guess, it is in ``guessed_ids``: it counts as missing, but no message waits for it
+(`fairway.pipeline.stages.lost_segments`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ARCHIVE_SEGMENTATION: Final = SegmentationConfig(
     max_message_size_bytes=2**31 - 1,
     max_buffered_bytes=2**34,
 )
-"""Without the quotas of a live channel, because a group is in memory anyway, and for segments of any size."""
+"""Options without the quotas of a live channel (a group is in memory anyway), and for segments of any size."""
 
 REASSEMBLED: Final = (
     "channel_id string, sender_id string, segment_hash binary, outcome string, payload binary, recovered boolean,"
@@ -48,10 +48,10 @@ REASSEMBLED: Final = (
     " last_seen_ns bigint"
 )
 """The table of reassembled messages, one row for each sending. ``outcome`` is ``complete``, ``incomplete``,
-``hash-mismatch`` where there are enough but give something else than promised, by Reed-Solomon or without,
-``discarded`` for segments that contradict the rest of their set or are forged, or ``excess`` for those that nobody
-looked at because the group has more than can be told apart; ``held`` counts segments, ``data_segments`` is null when no
-data segment tells, ``lamport`` is the least."""
+``hash-mismatch`` (enough segments, but their content has another hash than promised), ``discarded`` (segments that
+contradict their set or are forged), or ``excess`` (segments that were not read because the group has more than the
+reassembler can distinguish). ``held`` counts segments, ``data_segments`` is null if no segment states it, ``lamport``
+is the least."""
 
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
 _ARROW_SCHEMA: Final = exact_schema(REASSEMBLED)
@@ -70,13 +70,13 @@ SEGMENTS: Final = pa.schema(
         ("causal_history", pa.list_(_CITED)),
     ]
 )
-"""A segment with what is needed to reassemble it; ``causal_history`` has the newest entries only."""
+"""A segment with the columns to reassemble it; ``causal_history`` has only the newest entries."""
 
 COMPUTED_SEGMENTS: Final = (
     "channel_id string, sender_id string, segment_hash binary, message_id string, told_by string, is_guess boolean"
 )
 """The table of lost segments that were computed: the id of each, known or a guess, and ``told_by``, the first segment
-that came of the same sending."""
+of the same sending in the archive."""
 
 COMPUTED_INPUT: Final = (*_GROUP, "sds_ids", "rebuilt_ids", "guessed_ids")
 """The columns of ``reassembled`` that `computed_segments_in` reads."""
@@ -85,10 +85,10 @@ _ORDER: Final = ("is_parity", "lamport", "message_id")
 _NEVER_EXPIRES_MS: Final = 0
 _ENDED: Final = frozenset({"complete", "hash-mismatch"})
 _READ_BYTES: Final = 16_777_216
-"""Contents of segments that are taken apart at once, beside those of one group."""
+"""Bytes of segments that are split into groups at once, beside those of one group."""
 
 GroupMapper = Callable[[pa.Table], pa.Table]
-"""Takes the segments of one group, and returns rows of ``reassembled``."""
+"""Function from the segments of one group to rows of ``reassembled``."""
 
 
 def reassembled(
@@ -99,8 +99,8 @@ def reassembled(
 ) -> DataFrame:
     """Return ``reassembled`` (`REASSEMBLED`), one row for each message that was sent in segments, whole or not.
 
-    ``outcome`` says whether it could be put together, with Reed-Solomon where segments are lost; only then there is a
-    ``payload``. Without a ``profile`` each message is read by its column of that name; ``config`` has the bounds.
+    ``outcome`` is the result of reassembly, with Reed-Solomon if segments are lost; only complete messages have a
+    ``payload``. Without a ``profile`` the column of that name decides for each message. ``config`` has the bounds.
     """
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
@@ -153,9 +153,9 @@ def _newest(histories: pa.ChunkedArray) -> pa.ListArray:
 
 
 def reassembled_rows(segments: pa.Table, profile: Profile | None, config: SegmentationConfig) -> Iterator[pa.Table]:
-    """Yield ``reassembled`` of segments (`SEGMENTS`), in tables of some MiB; all of a group must be there.
+    """Yield ``reassembled`` of segments (`SEGMENTS`), in tables of some MiB; groups must be complete.
 
-    Beside the table given, memory has one group, which has at most as many segments of a payload as the reassembler can
+    Beside the given table, memory holds one group, with at most as many segments of a payload as the reassembler can
     distinguish.
     """
     keys = [*_GROUP, *(["profile"] if profile is None else [])]
@@ -183,9 +183,9 @@ class _Group(NamedTuple):
     """The segments of one payload of one sender."""
 
     rows: NDArray[np.int64]
-    """Those that are read, in the order in which they reach the reassembler."""
+    """The segments that are read, in the order for the reassembler."""
     excess: int
-    """How many others there are."""
+    """Number of segments that are not read."""
 
 
 def _reassembled_groups(
@@ -199,7 +199,7 @@ def _reassembled_groups(
 
 
 def _rows_of(segments: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield segments with their fields by name; Arrow takes long to make objects of lists of structs."""
+    """Yield segments with their fields by name; Arrow converts lists of structs slowly."""
     histories = segments.column("causal_history").cast(pa.list_(_CITED)).combine_chunks()
     entries = pc.list_flatten(histories)
     cited = list(map(Cited, *(entries.field(field.name).to_pylist() for field in _CITED)))
@@ -236,7 +236,7 @@ class _Sending:
 def _reassembled_group(
     rows: list[dict[str, Any]], excess: int, profile: Profile | None, config: SegmentationConfig
 ) -> Iterator[dict[str, Any]]:
-    """Yield ``reassembled`` of the segments of one group, and of how many others were not read."""
+    """Yield ``reassembled`` of the segments of one group, and of the number of segments not read."""
     segment_format = (Profile(rows[0]["profile"]) if profile is None else profile).segments
     rows.sort(key=_reading_order)
     told: dict[str, Any] = {}
@@ -271,7 +271,7 @@ def _reassembled_group(
 
 
 def _reading_order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the key by which segments of a group are sorted: ephemeral ones have no timestamp, and come last."""
+    """Return the key by which segments of a group are sorted: ephemeral ones have no timestamp and are last."""
     return row["is_parity"], row["lamport"] is None, row["lamport"] or 0, row["message_id"]
 
 
@@ -291,7 +291,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
         outcome = reassembler.accept(row["sender_id"], seen.sds_id, seen.lamport, seen.content, _NEVER_EXPIRES_MS)
         match outcome:
             case Refused(key=SetKey() as key):
-                # Enough segments are in the archive, by Reed-Solomon or without, but not those that the hash promised.
+                # The archive has enough segments, with or without Reed-Solomon, but their content has another hash.
                 sending = sendings.setdefault(key, _Sending())
                 sending.outcome = "hash-mismatch"
             case SegmentKept(segments=segments) | MessageComplete(segments=SegmentSet() as segments):
@@ -311,7 +311,7 @@ def _sendings(rows: Sequence[dict[str, Any]], reassembler: Reassembler) -> list[
 
 
 def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
-    """Add parity segments without data to an ended sending that lacks them; return the other sendings.
+    """Add parity segments without data to an ended sending without that parity; return the other sendings.
 
     Such parity comes from a sender that sent it later than the reassembler expects, not from another sending of the
     payload: that would have data segments too. A sending that is complete, or whose hash is wrong, needs no parity.
@@ -319,14 +319,14 @@ def _without_ghosts(sendings: Sequence[_Sending]) -> list[_Sending]:
     with_data = [any(not seen.is_parity for seen in sending.seen) for sending in sendings]
     ended = [sending for sending, is_so in zip(sendings, with_data, strict=True) if is_so and sending.outcome in _ENDED]
     for sending, is_so in zip(sendings, with_data, strict=True):
-        # As many parity segments as there is data come out whole alone: a ghost as well.
+        # Parity segments alone can be complete, if there are as many as data segments: a ghost as well.
         if not is_so:
             sending.seen = [seen for seen in sending.seen if not _put_with(seen, ended)]
     return [sending for sending in sendings if sending.seen]
 
 
 def _put_with(parity: Seen, ended: Sequence[_Sending]) -> bool:
-    """Add a parity segment to the nearest sending that lacks it; return False if there is none."""
+    """Add a parity segment to the nearest sending without it; return False if there is none."""
     lacking = [
         sending for sending in ended if not any(seen.is_parity and seen.index == parity.index for seen in sending.seen)
     ]
@@ -355,9 +355,9 @@ def _lost(
 
 
 def _told_parity(sending: _Sending, segment_format: SegmentFormat) -> int | None:
-    """Return the parity count in the headers; None if these have none, as data segments of SEGMENTATION."""
+    """Return the parity count in the headers; None if absent, as in data segments of SEGMENTATION."""
     if sending.parity_count or segment_format.self_describing:
         return sending.parity_count
-    # Where the data was enough, parity was not looked at.
+    # If the data was enough, parity was not read.
     parity = next((seen for seen in sending.seen if seen.is_parity), None)
     return None if parity is None else segment_format.decode(parity.content).parity_count

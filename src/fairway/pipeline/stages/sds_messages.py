@@ -1,13 +1,13 @@
-"""From ``decoded`` to ``sds_messages`` and ``repeats``: each SDS message once, and every further WakuMessage with it.
+"""From ``decoded`` to ``sds_messages`` and ``repeats``: each SDS message once, and its further WakuMessages.
 
 An SDS message may be in an archive several times: every retransmission is a new WakuMessage, any participant may repeat
-a message, and a sender may publish on several shards. The WakuMessage with the lowest (timestamp, message hash) stands
-for the SDS message, whatever the order of the input. The others are repeats. A repeat with the timestamp and the size
+a message, and a sender may publish on several shards. The WakuMessage with the lowest (timestamp, message hash)
+represents the SDS message, in any order of the input. The others are repeats. A repeat with the timestamp and the size
 of an earlier one, on another shard, is the same sending; all others are retransmissions.
 
-A participant may also send other content under the id of a message. As in the live core, the message whose id is a
-digest of its content is the true one; if no id can be checked, the first one is. Others under the same id are `forged`:
-they are no copies of the message, and are in the quarantine.
+A participant may also send other content under the id of a message. As in the live core, a message is honest if its id
+is a digest of its content. If no id can be checked, the first message is honest. Others under the same id are `forged`,
+and go to the quarantine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from fairway.wire.sds import Kind, SdsMessage
 SDS_MESSAGES: Final = f"{CARRIER}, {READ}"
 """The table of SDS messages, each once. The columns of the carrier are those of the first WakuMessage with it."""
 WITH_CONTENT: Final = f"{SDS_MESSAGES}, {CONTENT}"
-"""What `sds_messages` gives: the table, and the contents. Of these a run keeps what they give, in ``delivered``."""
+"""The columns of `sds_messages` (the function): the table, and the contents. A run keeps contents only in
+``delivered``."""
 REPEATS: Final = (
     f"{CARRIER}, payload_bytes int, kind string, sender_id string, message_id string, channel_id string, reason string"
 )
@@ -46,16 +47,16 @@ MESSAGE_KEY: Final = ("channel_id", "message_id")
 _REPEATS: Final = exact_schema(REPEATS)
 _SAID: Final = ("sender_id", "message_id", "lamport", "content")
 _SENDING: Final = ("timestamp_ns", "payload_bytes")
-"""What two WakuMessages of one sending share, beside the SDS message."""
+"""Columns that two WakuMessages of one sending share, beside the SDS message."""
 
 
 class Copies(NamedTuple):
-    """What `copies_of` tells of each row."""
+    """The result of `copies_of`, for each row."""
 
     is_honest: NDArray[np.bool_]
-    """Whether it is a copy of the message that its id stands for, and not forged."""
+    """Whether it is an honest copy of its message, not forged."""
     is_first: NDArray[np.bool_]
-    """Whether it stands for its message: the first of the honest copies."""
+    """Whether it represents its message: the first of the honest copies."""
     is_elsewhere: NDArray[np.bool_]
     """Whether it is the sending of an earlier copy on another shard."""
 
@@ -88,8 +89,8 @@ def _by_message(decoded: DataFrame) -> Cut:
 def copies_of(decoded: pa.Table, *, piece_bytes: int = PIECE_BYTES) -> Copies:
     """Return which rows of decodable messages are honest, first, and elsewhere.
 
-    Needed are all rows of each (channel_id, message_id) that is there. Of nearly all ids there is one row, of which
-    nothing else has to be known; the content of other rows is read in pieces of ``piece_bytes``.
+    ``decoded`` must have all rows of each (channel_id, message_id). Nearly all ids have one row, whose content is not
+    read. The content of other rows is read in pieces of ``piece_bytes``.
     """
     messages, count = codes_of_pairs(*(decoded[name] for name in MESSAGE_KEY))
     several = np.flatnonzero(np.bincount(messages, minlength=count)[messages] > 1)
@@ -141,7 +142,7 @@ def _are_elsewhere(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -
 
 
 def _in_time(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return the order of some rows by message, and of those of one message by time."""
+    """Return the sort key of some rows: by message, then by time."""
     keys = decoded.select(["timestamp_ns", "message_hash"]).take(pa.array(rows))
     keys = keys.append_column("message", pa.array(messages[rows]))
     by = [(name, "ascending", "at_start") for name in ("message", "timestamp_ns", "message_hash")]
@@ -150,7 +151,7 @@ def _in_time(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp]) -> NDAr
 
 
 def _are_honest(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp], piece_bytes: int) -> NDArray[np.bool_]:
-    """Return which rows are what the id of their message stands for; they are sorted by message and time."""
+    """Return which rows, sorted by message and time, are honest copies of their message."""
     said = np.zeros(decoded.num_rows, np.int64)
     distinct: dict[bytes, int] = {}
     for row, message in _messages(decoded, rows, piece_bytes):
@@ -158,7 +159,7 @@ def _are_honest(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp], piec
     starts = starts_of_runs(messages)
     sizes = np.diff(starts, append=len(rows))
     differs = said[rows] != np.repeat(said[rows[starts]], sizes)
-    # Which of several the id proves is asked only where there are several.
+    # The ids are checked only for messages with differing copies.
     disputed = rows[np.isin(messages, messages[differs])]
     is_content = np.ones(decoded.num_rows, np.bool_)
     proven = np.ones(decoded.num_rows, np.bool_)
@@ -172,7 +173,7 @@ def _are_honest(decoded: pa.Table, messages: Codes, rows: NDArray[np.intp], piec
 
 
 def _messages(decoded: pa.Table, rows: NDArray[np.intp], piece_bytes: int) -> Iterator[tuple[int, SdsMessage]]:
-    """Yield some rows, each as far as it tells what was said and by whom."""
+    """Yield some rows as SDS messages with only sender, ids, Lamport timestamp and content."""
     wanted = np.zeros(decoded.num_rows, np.bool_)
     wanted[rows] = True
     done = 0

@@ -1,12 +1,12 @@
 """From ``sds_messages`` to ``sds_ordered``: each channel's log in causal order, and which messages wait.
 
 The order of SDS is (Lamport timestamp, message id), ascending: the specification's local log. It is causal if senders
-keep their clocks as specified. Only in a channel in which a message cites another whose timestamp is not below its own
-may a message come later than its timestamp says, after all messages that it cites.
+keep their clocks as specified. A channel has broken clocks if a message cites another whose timestamp is not below its
+own. In such a channel every message follows all messages that it cites, whatever its timestamp.
 
-Whether a message waits depends on all its ancestors, of which there may be as many as the channel has messages. So each
-channel is the work of one task (`channel_logs`). In a channel without gaps no message waits. If a channel with gaps or
-broken clocks is too large for a task, its rows have the status ``not-computed``.
+Whether a message waits depends on all its ancestors, which may be the whole channel. So one task orders each channel
+(`channel_logs`). In a channel without gaps no message waits. If a channel with gaps or broken clocks is too large for a
+task, its rows have the status ``not-computed``.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def sds_ordered(
 ) -> DataFrame:
     """Return the content messages of each channel with their place in its log.
 
-    Columns: those of `SDS_ORDERED`. ``position`` counts from 1; ``missing_parents`` tells how many of the messages that
-    it cites are missing; ``status`` is one of `DependencyStatus`; ``waits_for`` is, of all missing messages that it
-    depends on, the one that was first cited last, and so is the last that a live participant gives up; null for none.
+    Columns: those of `SDS_ORDERED`. ``position`` counts from 1; ``missing_parents`` counts the missing messages that it
+    cites. ``status`` is one of `DependencyStatus`. ``waits_for`` is the missing message, of all that it depends on,
+    with the latest first citation; null for none. A live participant gives up that one last.
 
-    ``missing_messages`` is without those that were computed from parity. ``reassembled`` has these;
-    without it no message waits for messages that they cite. Raises `ConfigurationError` for a limit below 1.
+    ``missing_messages`` must not contain segments that were computed from parity. ``reassembled`` has these segments.
+    Without it no message waits for messages that they cite. Raises `ConfigurationError` for a limit below 1.
     """
     if max_channel_bytes < 1:
         raise ConfigurationError(f"max_channel_bytes must be positive, not {max_channel_bytes}")

@@ -1,8 +1,7 @@
 """To ``sender_stats`` and ``channel_stats``: the counts of messages sent and lost by each participant and channel.
 
-Every task adds up what it reads, by channel and sender, and the sums go to one task for each group of participants;
-the counts of a channel are the sums of its participants. So the work is spread by both, and a busy channel is not the
-work of one task.
+Every task adds up its rows by channel and sender. The sums go to one task for each group of participants. The counts of
+a channel are the sums of its participants. So a busy channel is spread over several tasks.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ CHANNEL_SUMS: Final = pa.schema(
 LATENCIES: Final = pa.schema(
     [*((name, pa.string()) for name in _WHO), ("latency_ms", pa.int64()), ("messages", pa.int64())]
 )
-"""How many messages of a participant were acknowledged after so many milliseconds."""
+"""Messages of a participant that were acknowledged after ``latency_ms``, by count."""
 
 
 def sender_stats(
@@ -70,9 +69,9 @@ def sender_stats(
 ) -> DataFrame:
     """Return one row for each participant of each channel.
 
-    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages; null for
-    an author of whom only citations tell), latency_p50_ms, latency_p95_ms, latency_p99_ms (until somebody
-    acknowledged). ``sender_id`` is null for missing messages whose author is not named.
+    Columns: channel_id, sender_id, `FIGURES`, first_seen and last_seen (timestamps of messages; null for an author
+    known only from citations), latency_p50_ms, latency_p95_ms, latency_p99_ms (of the first acknowledgement).
+    ``sender_id`` is null for missing messages without a known author.
     """
     cuts = [
         Cut(frame=frame.select(*STATISTICS_INPUT[name]), by=_WHO, prepare=SUMS_OF[name])
@@ -95,7 +94,7 @@ def sender_stats(
 def channel_stats(sender_stats: DataFrame, ack_latency: DataFrame) -> DataFrame:
     """Return one row for each channel.
 
-    Columns: channel_id, senders (of whom there is a message), `FIGURES`, first_seen, last_seen, latency_p50_ms,
+    Columns: channel_id, senders (with at least one message), `FIGURES`, first_seen, last_seen, latency_p50_ms,
     latency_p95_ms, latency_p99_ms.
     """
     sums = Cut(
@@ -127,7 +126,7 @@ def sums_of_messages(sds_messages: pa.Table) -> pa.Table:
 
 
 def seen_times(sds_messages: pa.Table) -> pa.Table:
-    """Return sums (`SUMS`) that tell when each participant's messages were sent, and count nothing."""
+    """Return sums (`SUMS`) with the times of each participant's messages and no counts."""
     seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
     return _completed(grouped(sds_messages, _WHO, seen))
 
@@ -178,12 +177,12 @@ def sender_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
 
 
 def channel_sums(sums: pa.Table) -> pa.Table:
-    """Return one row for each channel, with the number of its ``senders``, of sums with a row for each participant."""
+    """Return one row for each channel, with the number of its ``senders``, from one row for each participant."""
     return added_channels(sums.append_column("senders", as_numbers(pc.is_valid(sums.column("first_seen_ns")))))
 
 
 def added_channels(sums: pa.Table) -> pa.Table:
-    """Return one row for each channel, of what `channel_sums` returns for parts of its participants."""
+    """Return one row for each channel, from several results of `channel_sums`."""
     summed = {name: (name, "sum") for name in ("senders", *FIGURES)}
     return grouped(
         sums, _WHO[:1], {**summed, "first_seen_ns": ("first_seen_ns", "min"), "last_seen_ns": ("last_seen_ns", "max")}
@@ -191,7 +190,7 @@ def added_channels(sums: pa.Table) -> pa.Table:
 
 
 def channel_rows(sums: pa.Table, latencies: pa.Table) -> pa.Table:
-    """Return ``channel_stats`` of what `channel_sums` returns for its channels, and of their latencies."""
+    """Return ``channel_stats`` from the result of `channel_sums` and the latencies of its channels."""
     return _with_percentiles(added_channels(sums), latencies, _WHO[:1])
 
 
@@ -224,7 +223,7 @@ def percentiles(latencies: pa.Table, who: Sequence[str]) -> pa.Table:
 
 
 def _completed(sums: pa.Table) -> pa.Table:
-    """Return sums with all figures: 0 where there is none, and null where no message was seen."""
+    """Return sums with all figures: 0 for an absent count, null for a time without a message."""
     missing = {
         field.name: pa.nulls(sums.num_rows, field.type)
         if field.name in _SEEN
@@ -254,4 +253,4 @@ SUMS_OF: Final[dict[str, Callable[[pa.Table], dict[str, pa.Table]]]] = {
     "incomplete": lambda table: {"sums": sums_of_rows(table, "incomplete")},
     "missing_messages": lambda table: {"sums": sums_of_rows(table, "missing")},
 }
-"""What some rows of each table add, by kind: ``sums`` (`SUMS`) and ``latencies`` (`LATENCIES`)."""
+"""By table: the function from rows to their sums, by kind: ``sums`` (`SUMS`) and ``latencies`` (`LATENCIES`)."""

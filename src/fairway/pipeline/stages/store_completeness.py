@@ -15,19 +15,19 @@ from fairway.pipeline.stages.deduplicated import is_damaged
 from fairway.pipeline.stages.sums import grouped
 
 STORE_COMPLETENESS: Final = "source string, messages bigint, damaged bigint, known bigint, missing bigint"
-"""The table of stores: ``known`` counts the messages that any of them had intact, ``missing`` those of them that this
-one had not, ``damaged`` the messages of which it had a copy that has another hash than it says."""
+"""The table of stores: ``known`` counts the messages with an intact copy in any store, ``missing`` those without an
+intact copy in this store, ``damaged`` its copies that do not match their hash."""
 
 HOLDINGS: Final = pa.schema(
     [("source", pa.string()), ("messages", pa.int64()), ("damaged", pa.int64()), ("known", pa.int64())]
 )
-"""How many messages a store had, and had damaged, of how many; rows can be added up. ``known`` is 0 in all rows of some
-messages but one, whose ``source`` is null."""
+"""Counts of a store: intact messages, damaged messages. Rows can be added up. ``known`` is 0 except in one row, whose
+``source`` is null."""
 _SUMS: Final = {name: (name, "sum") for name in HOLDINGS.names if name != "source"}
 
 
 def holdings(deduplicated: pa.Table) -> pa.Table:
-    """Return how many of some messages, each once, were in which stores (`HOLDINGS`)."""
+    """Return the counts (`HOLDINGS`) of some messages, each once."""
     rows: list[tuple[str | None, int, int, int]] = [
         (None, 0, 0, deduplicated.num_rows - int(np.count_nonzero(is_damaged(deduplicated))))
     ]
@@ -42,13 +42,13 @@ def _counted(stores: pa.ChunkedArray) -> Iterator[tuple[str | None, int]]:
 
 
 def named_stores(stores: Collection[str]) -> pa.Table:
-    """Return the holdings of stores that had nothing, so that each has a row."""
+    """Return empty holdings, so that each store has a row."""
     zeros = [0] * len(stores)
     return pa.table([sorted(stores), zeros, zeros, zeros], schema=HOLDINGS)
 
 
 def added_holdings(held: pa.Table) -> pa.Table:
-    """Return one row for each store, and one without."""
+    """Return one row for each store, and one with a null store."""
     return grouped(held, ["source"], _SUMS).select(HOLDINGS.names).cast(HOLDINGS)
 
 
@@ -63,7 +63,7 @@ def completeness(held: pa.Table) -> pa.Table:
 
 
 def store_completeness(deduplicated: DataFrame, stores: Collection[str] = ()) -> DataFrame:
-    """Return ``store_completeness`` (`STORE_COMPLETENESS`) of what `deduplicated` gives, one row for each store.
+    """Return ``store_completeness`` (`STORE_COMPLETENESS`) of the result of `deduplicated`, one row for each store.
 
     ``stores`` names all stores that were read, so that an empty one has a row too.
     """

@@ -1,4 +1,4 @@
-"""What the tables of sums share: adding up the columns of a table by the values of others."""
+"""Sums of the columns of a table, grouped by the values of other columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 
 def grouped(table: pa.Table, keys: Sequence[str], figures: Mapping[str, tuple[str, str]]) -> pa.Table:
-    """Return one row for each combination of values of the columns ``keys``, null being one value.
+    """Return one row for each combination of values of the columns ``keys``, with null as one value.
 
-    ``figures`` has for each other column of the result the column that it is made of, and how: ``sum``, ``min`` or
-    ``max``.
+    ``figures`` maps each other column of the result to its source column and function: ``sum``, ``min`` or ``max``.
     """
     found = table.group_by(list(keys), use_threads=False).aggregate(list(figures.values()))
     columns = {name: found.column(name) for name in keys}
@@ -27,5 +26,5 @@ def ones(table: pa.Table) -> pa.Array:
 
 
 def as_numbers(condition: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return 1 where a condition holds, 0 where not, null where that is unknown."""
+    """Return 1 for true, 0 for false, null for null."""
     return pc.cast(condition, pa.int64())
