@@ -1,4 +1,4 @@
-"""The tables of a run: which there are, how tasks write their files, and how files become Delta tables.
+"""The tables of a run: their registry, the files that tasks write, and the commits of files as Delta tables.
 
 - `registry`: name, columns, key and meaning of each table
 - `files`: Parquet files that tasks write and later jobs read

@@ -4,9 +4,9 @@
 
     tasks: NAME/part-….parquet -> driver: NAME/_delta_log/00…07.json, one version -> any reader of Delta
 
-A file is invisible until a commit names it. A commit states which files the table has from then on, so that it can be
-repeated: it adds the files that the table lacks and removes the others. delta-rs writes the log, with a conditional put
-where the store has one, so that of two concurrent commits one fails and says so.
+A file is invisible until a commit names it. A commit states the complete new set of files, so that it can be repeated:
+it adds missing files and removes the others. delta-rs writes the log, with a conditional put if the store has one, so
+that one of two concurrent commits fails with an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOG: Final = "_delta_log"
 """The folder that makes a folder of Parquet files a Delta table."""
 
 _COMPACT_BYTES: Final = 67_108_864
-"""Size of a file that is not joined with others."""
+"""Size from which a file is not joined with others."""
 _WRITTEN: Final = WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=8_192)
 
 
@@ -55,7 +55,7 @@ def is_delta(place: Location) -> bool:
 
 
 def opened(place: Location, version: int | None = None) -> DeltaTable | None:
-    """Return a version of a table, by default the last one; None if there is no table.
+    """Return a version of a table, by default the last one; None if the folder has no table.
 
     Raises `StorageError` if the log, or this version of it, cannot be read.
     """
@@ -70,7 +70,7 @@ def opened(place: Location, version: int | None = None) -> DeltaTable | None:
 
 
 def file_names(table: DeltaTable) -> list[str]:
-    """Return the names of the files of a version, from the table's folder on, sorted."""
+    """Return the names of the files of a version, relative to the table's folder, sorted."""
     return sorted(unquote(path) for path in pa.table(table.get_add_actions())["path"].to_pylist())
 
 
@@ -82,7 +82,7 @@ def files_of(table: DeltaTable) -> list[TableFile]:
 
 
 def range_of(table: DeltaTable, column: str) -> tuple[Any, Any]:
-    """Return the least and the greatest value of a column in all files of a version, by the log; None if unknown."""
+    """Return the least and the greatest value of a column in all files of a version, from the log; None if unknown."""
     told = pa.table(table.get_add_actions(flatten=True))
     ends: list[Any] = []
     for kind, choose in (("min", min), ("max", max)):
@@ -95,10 +95,10 @@ def range_of(table: DeltaTable, column: str) -> tuple[Any, Any]:
 def commit(
     place: Location, schema: pa.Schema, files: Sequence[TableFile], *, transaction: tuple[str, int] | None = None
 ) -> int:
-    """Make these the files of a table, which is created if it is missing, and return the version that has them.
+    """Make these the files of a table, which is created if missing, and return the new version.
 
-    The files are in the table's folder. ``transaction`` is the id of an application and its number (`Transaction`).
-    Raises `StorageError` if another process commits at the same time, or the log cannot be written.
+    The files are in the table's folder. ``transaction`` is the id of an application and the number of its transaction
+    (`Transaction`). Raises `StorageError` if another process commits at the same time, or the log cannot be written.
     """
     table = opened(place)
     wanted = {file.name: file for file in files}
@@ -128,9 +128,9 @@ def commit(
 
 
 def append(place: Location, schema: pa.Schema, files: Sequence[TableFile], transaction: tuple[str, int]) -> bool:
-    """Add files to a table, which is created if it is missing; return False if this transaction was committed before.
+    """Add files to a table, which is created if missing; return False if this transaction is already committed.
 
-    The numbers of an application's transactions grow.
+    The numbers of an application's transactions must increase.
     """
     table = opened(place)
     with _named_errors(place, "committed"):
@@ -150,7 +150,7 @@ def append(place: Location, schema: pa.Schema, files: Sequence[TableFile], trans
 
 
 def compact(place: Location) -> tuple[int, int] | None:
-    """Join the small files of a table, and return the versions before and after; None if there is no table."""
+    """Join the small files of a table, and return the versions before and after; None for a missing table."""
     table = opened(place)
     if table is None:
         return None
@@ -161,9 +161,9 @@ def compact(place: Location) -> tuple[int, int] | None:
 
 
 def vacuum(place: Location, keep: Sequence[int], retention_hours: int, *, uncommitted: bool = True) -> None:
-    """Delete the files that neither the last version nor one of ``keep`` has, and that are older than so many hours.
+    """Delete files older than ``retention_hours`` that are neither in the last version nor in one of ``keep``.
 
-    Without ``uncommitted``, only files that an earlier version had: another thread may be about to commit others.
+    Without ``uncommitted``, only files of earlier versions are deleted: another thread may be about to commit others.
     """
     table = opened(place)
     if table is None:
@@ -180,7 +180,7 @@ def vacuum(place: Location, keep: Sequence[int], retention_hours: int, *, uncomm
 
 
 def storage_of(place: Location) -> tuple[str, dict[str, str]]:
-    """Return the URI of a location as delta-rs takes it, and its options, which may be secrets."""
+    """Return the URI of a location for delta-rs, and its options, which may be secrets."""
     if place.is_local:
         return place.path, {}
     parts = urlsplit(place.uri)
@@ -224,7 +224,7 @@ def _azure(place: Location, parts: Any, given: dict[str, str]) -> tuple[str, dic
     container, _, path = place.path.partition("/")
     if host.endswith(AZURE_HOSTS):
         options["azure_storage_account_name"] = host.partition(".")[0]
-    else:  # another server of its interface
+    else:  # another server with the same interface
         scheme = "https" if given.get("enable_tls", "true") == "true" else "http"
         options["azure_storage_account_name"] = parts.username or ""
         options["azure_endpoint"] = f"{scheme}://{host}:{parts.port}/{parts.username}"
@@ -260,7 +260,7 @@ def _has_other_columns(table: DeltaTable, schema: pa.Schema) -> bool:
 
 
 def _added(file: TableFile) -> AddAction:
-    # Readers of the log take no halves of a character, in which JSON for ASCII has those beyond 16 bits.
+    # ASCII JSON splits characters beyond 16 bits into surrogates, which readers of the log reject.
     stats = json.dumps({"numRecords": file.rows, **file.stats}, ensure_ascii=False)
     return AddAction(file.name, file.bytes, {}, _now_ms(), True, stats)
 

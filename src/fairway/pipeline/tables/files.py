@@ -2,12 +2,12 @@
 
 ::
 
-    ROOT/tables/NAME/part-00003-000-1f0c9a....parquet    a table that is kept (`fairway.pipeline.tables`)
-    ROOT/work/NAME/part-...                              a table for later jobs of the run only (`WORK_TABLES`)
+    ROOT/tables/NAME/part-00003-000-1f0c9a....parquet    a permanent table (`fairway.pipeline.tables`)
+    ROOT/work/NAME/part-...                              a table only for later jobs of the run (`WORK_TABLES`)
 
-Spark may try a task again, or run it twice at once. Each attempt makes the same files, and a file is named by its
-contents, so that attempts write the same names, and Spark sees the same output of each. A file appears whole: by
-renaming it in a folder, by one put in an object store. It belongs to its table when the driver commits it
+Spark may retry a task, or run it twice at once. Each attempt makes the same files. A file is named by its contents, so
+that attempts write the same names, and return the same output to Spark. A file is written atomically: by renaming it in
+a folder, by one put in an object store. It belongs to its table when the driver commits it
 (`fairway.pipeline.tables.delta`), by the note that `TableFiles.write` returns for the task to yield.
 """
 
@@ -42,19 +42,20 @@ from fairway.pipeline.tables.statistics import statistics_of
 TABLES_FOLDER: Final = "tables"
 WORK_FOLDER: Final = "work"
 WORK_TABLES: Final = {"bloom_evidence": BLOOM_EVIDENCE, "contents": CONTENT}
-"""By name: the schemas, as Spark's DDL, of tables that only later jobs of a run need. A file of ``contents`` has the
-rows of the file of ``sds_messages`` with its name, in their order."""
+"""The schemas, as Spark's DDL, of tables only for later jobs of a run, by name. A file of ``contents`` has the rows of
+the file of ``sds_messages`` with its name, in their order."""
 
 GROUP_BYTES: Final = 32 * 1_048_576
 """Size of a row group in memory: a reader holds one at a time."""
 GROUP_ROWS: Final = 8_192
-"""Few enough that who looks for some rows reads no more than a part of a file."""
+"""Rows of a row group; few enough that a lookup reads only a part of a file."""
 _PAGE_BYTES: Final = 1_048_576
 _PAGE_ROWS: Final = 1_024
-"""A writer asks after so many rows whether a page is full. A page of as many segments would be 32 MB, held twice."""
+"""Rows between checks of a writer for a full page. A page of the default number of segments would be 32 MB, held
+twice."""
 _COMPRESSION_LEVEL: Final = 1
-"""Of zstd. Level 3, the default, takes twice the time and makes payloads no smaller: those are mostly ciphertext and
-bloom filters."""
+"""Level of zstd. Level 3, the default, takes twice the time and does not make payloads smaller: they are mostly
+ciphertext and bloom filters."""
 _FEW_VALUES: Final = frozenset(
     {
         "acknowledged_by",
@@ -77,7 +78,7 @@ _FEW_VALUES: Final = frozenset(
         "waits_for",
     }
 )
-"""Columns of text with few values, which dictionaries make smaller. For ids and hashes they only cost time."""
+"""Columns of text with few values, which dictionaries make smaller. For ids and hashes dictionaries only cost time."""
 _FEW_VALUES_INSIDE: Final = {
     "sources": "sources.list.element",
     "damaged": "damaged.list.element",
@@ -85,7 +86,7 @@ _FEW_VALUES_INSIDE: Final = {
     "repair_request": "repair_request.list.element.sender_id",
 }
 _WITHOUT_STATISTICS: Final = frozenset({"payload", "content", "meta", "rate_limit_proof"})
-"""Columns whose least and greatest values tell nothing, and may be as large as a message."""
+"""Columns whose least and greatest values are useless, and may be as large as a message."""
 
 
 BY_TIME: Final = {
@@ -95,10 +96,10 @@ BY_TIME: Final = {
     "acknowledgements": "acknowledged_at_ns",
     "ack_latency": "sent_at_ns",
 }
-"""Tables whose rows are in the order of a time within each file: what comes later touches recent rows most."""
+"""Tables whose files are sorted by a time, with its column: new rows mostly affect recent rows."""
 
 _FRAME_ROWS: Final = 1_000
-"""Rows that Spark gets at a time: they may have a payload."""
+"""Rows in a batch to Spark; they may have payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,12 @@ class RowGroup:
 
     @property
     def rows(self) -> int:
-        """Return how many rows it has."""
+        """Return the number of rows."""
         return int(self.metadata.num_rows)
 
     def nulls(self, column: str) -> int:
-        """Return in how many rows a column is null; raise `KeyError` if the footer does not tell."""
-        if not self.rows:  # of which a footer has no statistics
+        """Return the number of nulls in a column; raise `KeyError` if the footer does not have it."""
+        if not self.rows:  # a footer has no statistics of an empty group
             return 0
         found = self._statistics(column)
         if found is None:
@@ -127,7 +128,7 @@ class RowGroup:
         return found is None or not found.has_null_count or bool(found.null_count < self.rows)
 
     def range(self, column: str) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of a column, nulls left out; None if the footer does not tell.
+        """Return the least and the greatest value of a column, without nulls; None if the footer does not have them.
 
         Text is ordered by its bytes in UTF-8, as Python orders it.
         """
@@ -144,7 +145,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """The files of a run's tables. It can be pickled, so that tasks can have it."""
+    """The files of a run's tables; picklable, for use in tasks."""
 
     root: str
     """The run folder's path on ``filesystem``."""
@@ -167,11 +168,11 @@ class TableFiles:
     ) -> pa.RecordBatch:
         """Write a file, and return the note about it: the task yields it to the driver.
 
-        ``number`` is that of the bucket or range, ``part`` counts several files of one. The file has the name ``file``,
-        by default one by its contents. The table has the columns of
-        the table ``name`` in any order, with or without instants; their types may differ in what a cast changes
-        safely. Raises `KeyError` for a
-        name that no table has or a column that the table lacks, `pyarrow.ArrowInvalid` for another schema, and
+        ``number`` is that of the bucket or range, ``part`` counts its files. ``file`` is the name of the file, by
+        default derived from its contents. The table has the columns of the table ``name`` in any order, with or without
+        instants, in types that a safe cast converts.
+
+        Raises `KeyError` for an unknown table or a missing column, `pyarrow.ArrowInvalid` for another schema, and
         `OSError` if the file cannot be written.
         """
         schema = schema_of(name)
@@ -199,7 +200,7 @@ class TableFiles:
         return note(table=name, file=file, rows=table.num_rows, bytes=data.size, stats=statistics_of(footers[0]))
 
     def _put(self, folder: str, file: str, data: pa.Buffer) -> None:
-        """Write a file, which appears whole."""
+        """Write a file atomically."""
         path = posixpath.join(folder, file)
         if not has_folders(self.filesystem):
             with self.filesystem.open_output_stream(path) as sink:
@@ -221,8 +222,8 @@ class TableFiles:
     ) -> Iterator[pa.Table]:
         """Yield the rows of some files of a table, a row group at a time, with all or some columns in the order given.
 
-        ``wanted`` tells by their footers which row groups are read, by default all. Raises `KeyError` for a name or a
-        column that there is not, and `OSError` for a file that cannot be read.
+        ``wanted`` chooses row groups by their footers, by default all. Raises `KeyError` for an unknown table or
+        column, and `OSError` for a file that cannot be read.
         """
         schema = schema_of(name)
         shape = schema if columns is None else pa.schema([schema.field(column) for column in columns])
@@ -249,7 +250,7 @@ class TableFiles:
         return in_tasks(spark.range(0, len(files), 1, max(1, len(files))), rows, columns)
 
     def count_values(self, name: str, file: str, column: str) -> int:
-        """Return how many values the lists of a column have together in a file, an empty list or null counting as one.
+        """Return the number of values in all lists of a column of a file; an empty list or null counts as one.
 
         Only the footer is read. Raises `OSError` for a file that cannot be read.
         """
@@ -266,7 +267,7 @@ class TableFiles:
 
 
 def told_file(told: Mapping[str, Any]) -> TableFile:
-    """Return the file that a note of `TableFiles.write` tells of."""
+    """Return the file in a note of `TableFiles.write`."""
     return TableFile(told["file"], told["rows"], told["bytes"], told["stats"])
 
 
@@ -286,7 +287,7 @@ def columns_of_few_values(schema: pa.Schema) -> list[str]:
 
 
 def _in_order(table: pa.Table, column: str) -> pa.Table:
-    """Return the rows in ascending order of a column; where they are in it, the very table."""
+    """Return the rows in ascending order of a column; the same table if it is already sorted."""
     values = pc.fill_null(table.column(column), 0).to_numpy()
     if not (values[1:] < values[:-1]).any():
         return table
@@ -294,19 +295,19 @@ def _in_order(table: pa.Table, column: str) -> pa.Table:
 
 
 def _rows_within(size_bytes: int, table: pa.Table, most: int) -> int:
-    """Return how many rows of a table have so many bytes; at least one, and at most ``most``."""
+    """Return the number of rows of a table within ``size_bytes``; at least one, at most ``most``."""
     held_rows: int = size_bytes * table.num_rows // max(1, table.nbytes)
     return max(1, min(most, held_rows))
 
 
 def _compressed_columns(table: pa.Table) -> list[str]:
-    """Return the columns that are compressed, by their paths in Parquet: all but binary that does not get smaller."""
+    """Return the Parquet paths of the compressed columns: all except dense binary ones."""
     left = dense_columns(table)
     return [path for field in table.schema if field.name not in left for path in _leaves(field.type, field.name)]
 
 
 def _leaves(kind: pa.DataType, path: str) -> Iterator[str]:
-    """Yield the paths of what Parquet has as columns of a type."""
+    """Yield the paths of the Parquet columns of a type."""
     if pa.types.is_list(kind):
         yield from _leaves(kind.value_type, f"{path}.list.element")
     elif pa.types.is_struct(kind):

@@ -3,7 +3,7 @@
 Each is a `Table`: its name, the columns and types in Spark's DDL, the key columns, the layout of its files, and the
 meaning of a row. docs/tables.md has the same list. A time is in two columns: ``NAME`` is an instant (Spark's
 TimestampType, UTC, microseconds), ``NAME_ns`` or ``NAME_ms`` the exact integer since the Unix epoch. Hashes are binary,
-ids are text; names and ids are those that senders chose.
+ids are text; names and ids are unchanged from the senders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairway.pipeline.stages.statistics import CHANNEL_STATS, SENDER_STATS
 from fairway.pipeline.stages.store_completeness import STORE_COMPLETENESS
 
 SCHEMA_VERSION: Final = 6
-"""Increases when the meaning of a column changes or a column is removed; run folders of other versions are not read."""
+"""Version of the tables: increases if a column changes its meaning or is removed; other versions are not read."""
 
 BY_HASH: Final = "by message_hash"
 BY_MESSAGE: Final = "by hash of (channel_id, message_id)"
@@ -43,11 +43,11 @@ class Table:
     schema: str
     """Columns and types, as Spark's DDL."""
     keys: tuple[str, ...]
-    """The columns in which no two rows are equal."""
+    """The columns of the unique key."""
     layout: str
-    """How its rows are spread over files."""
+    """The layout of its rows in files."""
     meaning: str
-    """What one row is."""
+    """The meaning of a row."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ _BY_NAME: Final = {table.name: table for table in TABLES}
 
 
 def table_named(name: str) -> Table:
-    """Return a table, or raise `ConfigurationError` with the names there are."""
+    """Return a table, or raise `ConfigurationError` with the known names."""
     try:
         return _BY_NAME[name]
     except KeyError:

@@ -1,8 +1,7 @@
-"""`statistics_of`: what the log of a Delta table says of a file's columns, by the footer of the file.
+"""`statistics_of`: the statistics of a file's columns for the log of a Delta table, from the footer of the file.
 
-Readers leave out a file if the log says that no row of it can be wanted. Some take a column of which the log says
-nothing for one without values, if it says something of another column. So there are statistics of all columns or of
-none.
+Readers skip a file if its statistics exclude all wanted rows. Some readers treat a column without statistics as empty
+if another column has statistics. So the log has statistics of all columns or of none.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 _TEXT_CHARACTERS: Final = 32
-"""Longer text is cut off, so that no message bloats a log."""
+"""Longest text in a log; longer text is cut off, so that no message bloats a log."""
 _LAST_CHARACTER: Final = "\U0010ffff"
 _US_PER_MS: Final = 1_000
 
 
 def statistics_of(footer: pq.FileMetaData) -> dict[str, Any]:
-    """Return the least and the greatest value of each column and its nulls; nothing if the footer does not tell all.
+    """Return the least and the greatest value of each column and its nulls; empty if the footer does not have all.
 
-    Columns of binary and lists have none: the log has no place for these.
+    Columns of binary and lists have no statistics, because the log cannot represent them.
     """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -60,7 +59,7 @@ def _at_least(value: Any) -> Any:
     if not isinstance(value, str) or len(value) <= _TEXT_CHARACTERS:
         return value
     cut = value[:_TEXT_CHARACTERS] + _LAST_CHARACTER
-    while cut < value:  # which goes on with the last character as well
+    while cut < value:  # the value continues with the last character, too
         cut += _LAST_CHARACTER
     return cut
 
