@@ -5,10 +5,10 @@
     sources -> jobs, several tables each -> folder: tables/ and run.json -> reading, without Spark
                 growth, without Spark    ->
 
-`run` carries out the jobs, or takes in what is new (`running`). Streams and `send` use some of its parts too:
+`run` (in `running`) carries out the jobs, or adds new rows. Streams and `send` use some of its parts too:
 
 - `options`: the options of the tables; `sources`: the URIs of archives, and whether their files have changed
-- `jobs`: what each job writes and reads; `attempt`: takes those that are not finished; `growth`: what came since
+- `jobs`: the tables that each job writes and reads; `attempt`: runs the unfinished jobs; `growth`: adds new rows
 - `folder`: the versions of the tables that make a run; `reading`: the tables of a finished run, with or without Spark
 - `progress`: the events of a run; `summary`: its tables, and the balance of rows
 - `failures`: the `FairwayError` for an error of Spark

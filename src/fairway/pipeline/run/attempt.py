@@ -1,4 +1,4 @@
-"""`Attempt`: one attempt at a run: takes the jobs that are not finished, and adds up the balance."""
+"""`Attempt`: one attempt at a run: carries out the unfinished jobs, and adds up the balance."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import WORK_TABLES, TableFiles, told_file
 
 BUCKET_BYTES: Final = 67_108_864
-"""About so much of the sources goes into one bucket, which a task holds in memory, some of it twice."""
+"""Bytes of the sources in one bucket, which a task holds in memory, partly twice."""
 _SMALL_BUCKET_BYTES: Final = 4_194_304
 _FEW_BUCKETS: Final = 16
-"""So many buckets, if none of them becomes tiny, keep the cores of a machine busy until the end."""
+"""Buckets for each core, unless they would be tiny, to keep all cores busy until the end."""
 _BUCKETS_OF_UNKNOWN: Final = 64
-"""For sources that do not say how large they are. A bucket that does not fit in memory is worked on in pieces."""
+"""Buckets for sources of unknown size. A bucket that does not fit in memory is processed in pieces."""
 _UNKNOWN_PER_CORE: Final = 4
 _MOST_BUCKETS: Final = 2_048
-"""A task cuts what it holds into so many blobs at most: with more they would be too small."""
+"""Most blobs that a task cuts its rows into; with more they would be too small."""
 
 _BATCH_BYTES: Final = 4_194_304
-"""What Spark hands to a worker at once, if no blob alone has more."""
+"""Largest batch from Spark to a worker, unless one blob alone is larger."""
 
 _SETTINGS: Final = {
-    # A row may be a blob of many megabytes. While a batch grows Java doubles its memory, and copies what is there.
+    # A row may be a blob of many megabytes. Java doubles the memory of a growing batch, and copies its contents.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
-    # Rows that the reader of Parquet holds at once: by default 4,096, which of segments would be 600 MB a task.
+    # Rows that the Parquet reader holds at once: the default, 4,096 segments, would be 600 MB for each task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
-    # Spark hashes every byte that it shuffles, as long as one of these is set, and ends a job if a task that runs again
-    # gives other bytes. That costs 8 % of the CPU of a run. A task gives the same bytes again (`gathered_steps`,
-    # `TableFiles`); a source that gives its rows in another order gives the same tables all the same.
+    # If one of these is set, Spark hashes every shuffled byte, and ends a job if a repeated task gives other bytes.
+    # That costs 8 % of the CPU of a run. A repeated task gives the same bytes (`gathered_steps`, `TableFiles`). Rows of
+    # a source in another order give the same tables.
     **{
         f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
         for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
@@ -59,7 +59,7 @@ def step_names(options: RunOptions) -> tuple[str, ...]:
 
 
 def buckets_for(sources: Sequence[RunSource], cores: int, wanted: int | None = None) -> int:
-    """Return how many buckets tables are cut into on so many cores, unless a number is wanted."""
+    """Return the number of buckets of tables: ``wanted``, or a number from the sources and ``cores``."""
     if wanted is not None:
         return min(_MOST_BUCKETS, wanted)
     sizes = [source.size_bytes() for source in sources]
@@ -116,7 +116,7 @@ class Attempt:
         return dict(self.folder.facts(job) or {})
 
     def work(self, progress: Progress | None) -> RunSummary:
-        """Take all jobs that are not finished, and finish the run."""
+        """Carry out all unfinished jobs, and finish the run."""
         began_s = time.monotonic()
         planned = tuple(jobs(self.options))
         left = self._unfinished(planned)
@@ -125,7 +125,7 @@ class Attempt:
         for place, job in enumerate(planned):
             if job not in left:
                 steps.keep(job.name, job.writes)
-                self._drop_work(planned[place + 1 :])  # an attempt may have ended before it did so
+                self._drop_work(planned[place + 1 :])  # an earlier attempt may have ended before this
                 continue
             self.folder.forget_job(job.name, job.writes)
             steps.begin(job.name)
@@ -146,7 +146,7 @@ class Attempt:
         )
 
     def _unfinished(self, planned: Sequence[Job]) -> tuple[Job, ...]:
-        """Return the jobs that are not finished, and those whose tables they read if these are not there any more."""
+        """Return the unfinished jobs, and the jobs whose removed tables they read."""
         left: list[Job] = []
         needed: set[str] = set()
         results = self.folder.results
@@ -181,7 +181,7 @@ class Attempt:
         return notes_of(row.blob for row in frame.select("blob").collect())
 
     def _drop_work(self, later: Sequence[Job]) -> None:
-        """Remove the tables that only jobs needed which are finished."""
+        """Remove the work tables that no job in ``later`` reads."""
         needed = {name for job in later for name in job.reads}
         for name in WORK_TABLES:
             if name not in needed and self.folder.is_whole(name):

@@ -1,13 +1,13 @@
-"""Finds out which messages a Parquet source has more than once, before any is written.
+"""Finds the messages that a Parquet source has more than once, before any is written.
 
 Most archives have nearly every message once: each WakuMessage, and each SDS message, of which every retransmission is
-another WakuMessage. If a run knows which come again, only these have to be brought together; all others are written
-where they are read, and their payloads do not go through Spark's shuffle.
+another WakuMessage. A run that knows the repeated messages groups only these. All others are written by the tasks that
+read them, without a shuffle of their payloads.
 
-A WakuMessage is recognised by the first 8 bytes of its hash, its *head*. Two messages may share one: then, and wherever
-rows of one hash differ in what is decoded, `disagree` says so, and the run brings all rows together instead. An SDS
-message is recognised by a hash of its ids, its *key*: those that share one are brought together, and no more. So
-neither a coincidence nor a forged table changes a result.
+A WakuMessage is recognised by the first 8 bytes of its hash, its *head*. Two messages may share a head, or rows of one
+hash may differ in decoded columns. `disagree` detects both, and the run then groups all rows. An SDS message is
+recognised by a hash of its ids, its *key*: a shared key only groups unrelated messages. So neither a coincidence nor a
+forged table changes a result.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.message_hashes import HASHED
 
 LEAST_BYTES: Final = 134_217_728
-"""For a smaller source a job more costs more than it saves."""
+"""Smallest source for which the extra job saves more than it costs."""
 MOST_REPEATED: Final = 1_000_000
-"""So many repeated messages of either kind each task can hold: 20 MB."""
+"""Repeated messages of either kind that each task can hold: 20 MB."""
 _MOST_SHARE: Final = 0.125
-"""If more of the rows have repeated heads, to bring all together by hash costs hardly more."""
+"""Largest share of rows with repeated heads; with more, grouping all rows by hash costs hardly more."""
 
 _HEADS: Final = "heads"
 _KEYS: Final = "keys"
-"""The kinds of blobs: of WakuMessages, and of those with an SDS message. First of all, then of what comes again."""
+"""The kinds of blobs, of WakuMessages and of SDS messages: first of all, then of the repeated ones."""
 _HEADS_SCHEMA: Final = pa.schema([("head", pa.uint64()), ("part", pa.int32())])
 _KEYS_SCHEMA: Final = pa.schema([("key", pa.uint64()), ("head", pa.uint64())])
 _READ: Final = ("message_hash", "content_topic", "payload", "meta")
-"""The columns of a source in which a message's head, the first one, and key are."""
+"""The columns of a source for a message's head (the first column) and key."""
 _DECODED: Final = (*HASHED, "rate_limit_proof")
-"""What decoding reads of a message."""
+"""The columns that the decoder reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The messages that are in a source more than once."""
+    """The messages that a source has more than once."""
 
     heads: Hashes
     """The heads of WakuMessages, ascending."""
     parts: NDArray[np.int32]
-    """For each the first part of the source that has it."""
+    """For each head the first part of the source that has it."""
     keys: Hashes | None
-    """The keys of SDS messages in several WakuMessages, ascending; None if they are too many, or not looked for."""
+    """The keys of SDS messages in several WakuMessages, ascending; None if too many or not searched."""
 
 
 class RepeatedInPart:
-    """Tells of the rows of a part, some at a time in their order, which are repeated and which of these come first."""
+    """Finds the repeated rows of a part, and the first rows of these; takes the rows in order, in pieces."""
 
     def __init__(self, repeated: Repeated, part: int) -> None:
         self._heads = repeated.heads
         self._is_left = repeated.parts == part
 
     def split(self, heads: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which rows are repeated, and which rows are the first in the source of their message."""
+        """Return which rows are repeated, and which rows are the first of their message in the source."""
         is_repeated, places = found_in(self._heads, heads)
         is_first = ~is_repeated
         rows = np.flatnonzero(is_repeated)
@@ -99,10 +99,10 @@ def repeated_in(
     keys: BucketKeys,
     decoder: BatchDecoder | None,
 ) -> Repeated | None:
-    """Return which messages come more than once in the parts of a source, of which their ids are decoded.
+    """Return the repeated messages in the parts of a source; only ids are decoded.
 
-    Without a decoder only hashes are read, and no keys are known. None if too many WakuMessages come again to gain by
-    it, or if a row has a hash of another length than 32 bytes, or none.
+    Without a decoder only hashes are read, and ``keys`` is None. Returns None if too many WakuMessages are repeated, or
+    if a row has no hash or one of another length than 32 bytes.
     """
     buckets = len(parts)  # so that a bucket has about as many rows as a part
 
@@ -142,9 +142,9 @@ def repeated_in(
 
 
 def disagree(copies: pa.Table) -> bool:
-    """Return whether rows that share a head are not all of one message, decoded alike.
+    """Return whether rows that share a head differ in message or decoded columns.
 
-    All rows of each head that is there are needed.
+    ``copies`` must have all rows of each head in it.
     """
     hashes = copies["message_hash"]
     _, messages = dense(codes_of(hashes))
@@ -154,7 +154,7 @@ def disagree(copies: pa.Table) -> bool:
 
 
 def _repeated(blobs: Batches, most: int) -> Batches:
-    """Yield what of a bucket comes more than once, or a note of which kind it is too much."""
+    """Yield the repeated messages of a bucket, or a note of the kind that has too many."""
     begin_task()
     bucket = gathered(blobs)
     yield from bucket.notes
@@ -165,7 +165,7 @@ def _repeated(blobs: Batches, most: int) -> Batches:
         yield note(too_many=_HEADS)
     else:
         yield from _row_of(_HEADS, again.select(["head", "part_min"]), _HEADS_SCHEMA)
-    # Copies of one WakuMessage are decoded once, and are one here.
+    # Copies of one WakuMessage count once, because they are decoded once.
     keys = _grouped(bucket.table(_KEYS, _KEYS_SCHEMA), "key", "head")
     again = keys.filter(pc.not_equal(keys["head_min"], keys["head_max"]))
     if again.num_rows > most:
@@ -175,7 +175,7 @@ def _repeated(blobs: Batches, most: int) -> Batches:
 
 
 def _grouped(table: pa.Table, number: str, value: str) -> pa.Table:
-    """Return for each number how many rows have it, and the least and the greatest of their values."""
+    """Return for each number the count of its rows, and the least and greatest of their values."""
     return table.group_by(number, use_threads=False).aggregate([(value, how) for how in ("count", "min", "max")])
 
 

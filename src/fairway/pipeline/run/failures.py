@@ -1,7 +1,7 @@
-"""Turns the errors of Spark, pages of Java and Python with the cause in one line, into a `FairwayError`.
+"""Turns the errors of Spark, long traces of Java and Python with the cause in one line, into a `FairwayError`.
 
-After any error readers find the run before, and the same command continues with the job that failed. So the
-text of the error says what to do, and that nothing is lost.
+After any error readers find the previous run, and the same command continues with the failed job. So the text of the
+error gives the remedy, and says that nothing is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OF_SOURCES: Final = {
         StoreQueryError,
     )
 }
-"""The errors of a task that cannot read its source, or the state of a stream; each is made from a text."""
+"""The errors of a task that cannot read its source, or the state of a stream; each is constructed from a text."""
 _RAISED: Final = re.compile(r"(?:fairway\.errors\.(\w+)|sqlite3\.OperationalError): (.+)")
 _OF_CONNECT: Final = "pyspark.errors.exceptions.connect"
 """The module of Spark Connect's errors. It needs grpc, which other Sparks do not, so it is not imported here."""
@@ -58,7 +58,7 @@ _LATE: Final = "Python worker failed to connect back"
 
 
 class SlowStartError(PipelineError):
-    """Python started too slowly for Spark: it may start in time when that is tried again."""
+    """Python started too slowly for Spark: a retry may succeed."""
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def unusable(folder: Path | Location, error: OSError) -> FairwayError:
 
 
 def _is_told_by_server(error: Exception) -> bool:
-    """Return whether an error is one of Spark Connect, which has no Java process on this machine."""
+    """Return whether an error is from Spark Connect, which has no Java process on this machine."""
     connect = sys.modules.get(_OF_CONNECT)
     return connect is not None and isinstance(error, connect.SparkConnectException)
 

@@ -4,18 +4,18 @@
 
     DIR/run.json             the finished run: sources, options, balance, and the version of each table
     DIR/tables/NAME/         a Delta table (`fairway.pipeline.tables.delta`)
-    DIR/work/attempt.json    a run that has not ended: its finished jobs, and the files that they wrote
+    DIR/work/attempt.json    an unfinished run: its finished jobs, and the files that they wrote
     DIR/work/NAME/           a table that only later jobs of the run need
 
-``run.json`` is written last and read first, in one step. Files that jobs write are part of no table until the run ends,
-which commits each table and then writes ``run.json``: until that moment, and after any failure, readers find the run
-before. A run that was interrupted continues with the job that it was in.
+``run.json`` is written last and read first, in one step. At its end a run commits the files of each table, and then
+writes ``run.json``. Until then, and after any failure, readers find the previous run. An interrupted run continues with
+its unfinished job.
 
 The folder of a batch to be sent (`fairway.pipeline.outgoing`) is used table by table: ``run.json`` names a table of it
 as soon as it is complete.
 
-One process works on a folder of this machine at a time. In other places, where there is no such lock, two runs that end
-together have each written a complete one, and ``run.json`` names the last.
+A lock lets one process at a time work on a folder of this machine. Other storage has no lock: two concurrent runs each
+write complete tables, and ``run.json`` names the last run.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _COMPLETE: Final = "complete"
 _OTHER_SOURCES: Final = "the run before was over other sources"
 _MANY_FILES: Final = 128
 _SMALL_BYTES: Final = 8_388_608
-"""A table that grew and has so many files, smaller than this on average, is compacted."""
+"""Number and average size of files: a grown table with more and smaller files is compacted."""
 _KEPT_HOURS: Final = 24
-"""Files that no version names are kept for so long where another process may be writing them."""
+"""Time for which files without a version are kept on storage without a lock: another process may be writing them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,11 @@ class TableResult:
     seconds: float
     """Time to write it, and the tables that were written with it."""
     work: bool = False
-    """Whether only later steps need it; it is removed after them."""
+    """Whether it is a work table for later steps; it is removed after them."""
     version: int | None = None
     """The version of the Delta table; None while it is not committed."""
     parts: tuple[TableFile, ...] = ()
-    """Its files. A committed table names them itself."""
+    """Its files; empty for a committed table, whose log names them."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,11 +105,11 @@ class HeldRun:
     results: Mapping[str, TableResult]
     manifest: Mapping[str, Any]
     has_these_sources: bool
-    """Whether its sources are those that were given, as far as they tell."""
+    """Whether its sources are the given ones, by their fingerprints."""
 
 
 def make_folder(path: Path, keys: ChannelKeys | None) -> None:
-    """Create a folder if it is missing; with keys only its owner may read it, because it gets decrypted messages."""
+    """Create a folder if missing; with keys only its owner may read it, because of its decrypted messages."""
     path.mkdir(mode=0o777 if keys is None else 0o700, parents=True, exist_ok=True)
 
 
@@ -121,9 +121,9 @@ class RunFolder:
     ) -> None:
         self.place = place
         self.held: HeldRun | None = None
-        """A finished run of the folder that others may add to, or that needs nothing; until it is begun anew."""
+        """The finished run of the folder, which may be grown or kept; None after the run is begun anew."""
         self.whole_because: str | None = None
-        """Why the tables that were there are made anew; None where there were none, or where they are kept."""
+        """The reason why existing tables are rebuilt; None if there are none, or if they are kept."""
         self._plan = plan
         self._keys = keys
         self._lock = lock
@@ -145,11 +145,11 @@ class RunFolder:
         """Open a folder for a run, or for a batch with its own ``tables``.
 
         A finished run with the same options and keys is ``held``, whatever its sources were, until `begin_anew` or
-        `end_grown`. An interrupted one over the same sources is continued. Nothing that readers find is changed.
+        `end_grown`. An interrupted run over the same sources is continued. Readers see no change.
 
-        Raises `ConfigurationError` for a folder that holds something else, the tables of a batch that was sent when a
-        run is to begin and the other way round included, that a newer fairway made, or that another run uses; and
-        `StorageError` for storage that does not answer or refuses.
+        Raises `ConfigurationError` for a folder that holds something else (a batch instead of a run, or a run instead
+        of a batch), that a newer fairway made, or that another run uses. Raises `StorageError` if the storage does not
+        answer or refuses access.
         """
         place = Location.of(out, "--out")
         with taking(place, "another run"):
@@ -158,7 +158,7 @@ class RunFolder:
             if place.is_local:
                 place = Location.of(place.local, "--out")
                 make_folder(place.local, keys)
-                if not of_stream:  # which has locked it
+                if not of_stream:  # a stream has locked it
                     lock = StoreLock(place.local / RUN, user="run", kind="folder")
             else:
                 place.make_folder()
@@ -193,7 +193,7 @@ class RunFolder:
             self._state = finished
             self.held = HeldRun(results=there, manifest=finished, has_these_sources=because is None)
         elif because is None:
-            # Files of some tables are gone: the jobs that wrote these are repeated.
+            # Files of some tables are gone: their jobs are repeated.
             kept = {name: _told(replace(result, version=None)) for name, result in there.items()}
             self._state = finished | {"tables": kept}
             self._begin()
@@ -201,7 +201,7 @@ class RunFolder:
             self._begin_new(because)
 
     def begin_anew(self, because: str) -> None:
-        """Begin a run from nothing in place of the one that is ``held``."""
+        """Begin a new run instead of the one in ``held``, for the reason ``because``."""
         self.held = None
         self._begin_new(because)
 
@@ -211,7 +211,7 @@ class RunFolder:
         self._begin()
 
     def _there(self, finished: Mapping[str, Any] | None) -> dict[str, TableResult]:
-        """Return the tables of a finished run of which all files are there."""
+        """Return the tables of a finished run that have all their files."""
         found: dict[str, TableResult] = {}
         for name, told in ({} if finished is None else finished["tables"]).items():
             with suppress(StorageError):  # the log of the table is gone
@@ -235,12 +235,12 @@ class RunFolder:
         return name in self._state["tables"]
 
     def facts(self, job: str) -> Mapping[str, Any] | None:
-        """Return what a finished job told for later ones; None if it is not finished."""
+        """Return the facts of a finished job for later jobs; None if it is not finished."""
         told = self._state["jobs"].get(job)
         return None if told is None else dict(told)
 
     def finish_job(self, job: str, results: Iterable[TableResult], facts: Mapping[str, Any]) -> None:
-        """Note the tables of a job, and what it tells for later jobs, as values for JSON."""
+        """Record the tables of a job, and its facts for later jobs, as values for JSON."""
         for result in results:
             self._keep(result)
         self._state["jobs"][job] = dict(facts)
@@ -261,7 +261,7 @@ class RunFolder:
         return self.place.local
 
     def place_of(self, name: str, *, work: bool = False) -> Location:
-        """Return where a table is."""
+        """Return the location of a table."""
         return self.place / ("work" if work else "tables") / name
 
     def files(self, name: str) -> list[Path]:
@@ -298,7 +298,7 @@ class RunFolder:
         self.place_of(name, work=True).remove()
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Commit the tables of a run, and write that it is finished, with its summary."""
+        """Commit the tables of a run, and record it as finished, with its summary."""
         before = _read(self.place / RUN)
         for result in self.results.values():
             if result.version is None and not result.work:
@@ -308,7 +308,7 @@ class RunFolder:
         self._tidy(before)
 
     def end_grown(self, results: Iterable[TableResult], facts: Mapping[str, Mapping[str, Any]], summary: Any) -> None:
-        """Commit the tables of the run that is ``held`` after it grew, and write what jobs tell, and its summary."""
+        """Commit the tables of the ``held`` run after it grew, and write the facts of jobs and the summary."""
         before = _read(self.place / RUN)
         for result in results:
             committed = self._commit(result)
@@ -324,7 +324,7 @@ class RunFolder:
             self._lock.release()
 
     def _begin(self) -> None:
-        """Begin an attempt, without the tables of an earlier one of which a file is gone."""
+        """Begin an attempt, without earlier tables that have lost a file."""
         tables = self._state["tables"]
         for name in [name for name, result in self.results.items() if not self._is_there(result)]:
             del tables[name]
@@ -341,7 +341,7 @@ class RunFolder:
         if result.version is not None and not result.parts and result.rows:
             result = self._committed(result.name, _told(result))
         sizes = {found.base_name: found.size for found in place.files()}
-        return all(sizes.get(part.name) == part.bytes for part in result.parts)  # else one was cut off or changed
+        return all(sizes.get(part.name) == part.bytes for part in result.parts)  # another size: truncated or changed
 
     def _commit(self, result: TableResult) -> TableResult:
         schema = arrow_schema(self._schemas[result.name])
@@ -373,7 +373,7 @@ class RunFolder:
         place.put(_as_json(self._state))
 
     def _tidy(self, before: Mapping[str, Any] | None) -> None:
-        """Delete files that no table has; the versions of the run before stay, for readers that have opened them."""
+        """Delete files of no table; the versions of the previous run stay, for readers that have opened them."""
         told = {} if before is None else before["tables"]
         for name, result in self.results.items():
             keep = [int(each["version"]) for each in (told.get(name), _told(result)) if each and "version" in each]
@@ -385,7 +385,7 @@ def _fields(result: TableResult) -> dict[str, Any]:
 
 
 def _told(result: TableResult) -> dict[str, Any]:
-    """Return a table as JSON knows it: a committed one by its version, another by its files."""
+    """Return a table as values for JSON: a committed one by its version, another by its files."""
     told = _fields(result)
     del told["name"]
     if result.version is not None:
@@ -404,7 +404,7 @@ def _as_json(state: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def taking(path: Path | Location, others: str) -> Iterator[None]:
-    """Raise `ConfigurationError` if a folder cannot be taken: locked by what ``others`` says, or not writable."""
+    """Raise `ConfigurationError` if a folder is locked (``others`` names the other user), or not writable."""
     try:
         yield
     except OSError as error:
@@ -418,7 +418,7 @@ def taking(path: Path | Location, others: str) -> Iterator[None]:
 def read_run(path: Path | Location) -> dict[str, Any]:
     """Return the description of the finished run, or the batch, in a folder.
 
-    Raises `ConfigurationError` if there is none that can be read.
+    Raises `ConfigurationError` if the folder has no readable one.
     """
     place = Location.of(path, "the run folder") if isinstance(path, Path) else path
     found = _read(place / RUN)
@@ -442,12 +442,12 @@ def holds_run(out: str | PathLike[str]) -> bool:
 
 
 def kind_of(described: Mapping[str, Any]) -> str:
-    """Return which command's tables a folder holds, by its description: ``run`` or ``send``."""
+    """Return the command that made a folder, by its description: ``run`` or ``send``."""
     return str(described["options"].get("kind", _RUN_KIND))
 
 
 def _refuse_foreign(path: Location, *, of_stream: bool) -> None:
-    """Raise unless a folder is empty, is not there, or belongs to a run: nothing else must be overwritten."""
+    """Raise unless a folder is missing, empty, or of a run: other contents must not be overwritten."""
     if path.info().type not in {FileType.Directory, FileType.NotFound}:
         raise ConfigurationError(f"{path} is a file; --out takes a folder")
     if of_stream:
@@ -482,7 +482,7 @@ def _this_one() -> str:
 
 
 def _refuse_another_kind(path: Location, known: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-    """Raise if a folder has the tables of another command, which would be replaced as those of other options are."""
+    """Raise if a folder has the tables of another command, which must not be replaced."""
     held, wanted = kind_of(known), kind_of(plan)
     if held != wanted:
         raise ConfigurationError(
@@ -508,7 +508,7 @@ def _read(path: Location) -> dict[str, Any] | None:
 
 
 def _other_run(known: Mapping[str, Any], plan: Mapping[str, Any], keys: ChannelKeys | None) -> str | None:
-    """Return why the run that a description is of is not the one that is planned; None if it is."""
+    """Return the difference between the described run and the planned one; None if they are the same."""
     planned = json.loads(json.dumps(plan))
     if known["schema_version"] != planned["schema_version"]:
         return f"the folder had version {known['schema_version']} of the tables, this fairway writes {SCHEMA_VERSION}"
@@ -538,7 +538,7 @@ def _new_state(plan: Mapping[str, Any], keys: ChannelKeys | None, because: str |
 
 
 def _here() -> str:
-    """Return the folder from which the paths of the sources are, where they are relative."""
+    """Return the base folder of relative paths of sources."""
     return str(Path.cwd())
 
 

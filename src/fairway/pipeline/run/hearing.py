@@ -8,8 +8,8 @@
                                                                    v
                                                              notes of split channels
 
-It reads ids and causal histories, but no content. Beside files its notes tell of the channels that are split among
-ranges: `split_facts` makes of these what the next job has to know. Of all other channels that job finds out by itself.
+It reads ids and causal histories, but no content. Its notes also describe the channels that are split among ranges.
+`split_facts` turns these notes into facts for the next job, which examines all other channels itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _READ: Final = {
 """The columns of each table that are read."""
 
 _CLOCK: Final = pa.field("clock", pa.int64())
-"""The Lamport timestamp of a content message, in a channel that is split; else null."""
+"""The Lamport timestamp of a content message in a split channel; else null."""
 _SENT: Final = SENT.append(_CLOCK)
 _CITED: Final = CITED.append(_CLOCK)
 _COUNTED: Final = ("channel_id", "message_id", "lamport", "history_bytes")
@@ -55,14 +55,14 @@ _COUNTED: Final = ("channel_id", "message_id", "lamport", "history_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChannel:
-    """What is known of a channel whose messages are in several ranges."""
+    """State of a channel whose messages are in several ranges."""
 
     counts: Mapping[int, int]
-    """By the number of a range, how many content messages of the channel are in it."""
+    """Content messages of the channel by number of the range."""
     log_bytes: int
-    """The size of their ids and citations."""
+    """Size of their ids and citations."""
     has_gaps: bool
-    """Whether the channel cites messages that are missing."""
+    """Whether the channel cites missing messages."""
     is_disordered: bool
     """Whether a message cites another whose timestamp is not below its own."""
 
@@ -72,34 +72,34 @@ class SplitChannel:
         return sorted(self.counts)
 
     def before(self, number: int) -> int:
-        """Return how many content messages are in the ranges before the one of this number."""
+        """Return the number of content messages in the ranges before this one."""
         return sum(count for other, count in self.counts.items() if other < number)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return values for JSON."""
         return asdict(self) | {"counts": sorted(self.counts.items())}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> SplitChannel:
-        """Return what `as_json` made."""
+        """Return the channel from the values of `as_json`."""
         return cls(**{**told, "counts": dict(told["counts"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
-    """What the tasks of the job know."""
+    """The inputs of the tasks of the job."""
 
     files: TableFiles
     keys: BucketKeys
     buckets: int
     bounds: Sequence[Place]
-    """Where the ranges end that the next job will make."""
+    """The ends of the ranges of the next job."""
     possible_acks_threshold: int
 
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`.
 
-        ``names`` has the files of ``sds_messages``, ``computed_segments`` and, if there is one, ``bloom_evidence``.
+        ``names`` has the files of ``sds_messages``, ``computed_segments`` and, if it was made, ``bloom_evidence``.
         """
         places = [(table, name) for table in _READ for name in names.get(table, ())]
         rows = shared_out(spark, places, tasks, self._cut)
@@ -141,7 +141,7 @@ class Hearing:
         return pc.is_in(messages.column("channel_id"), value_set=pa.array(split_channels(self.bounds), pa.string()))
 
     def _in_ranges(self, sds_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return of each split channel and range how many content messages are there, and the size of their logs."""
+        """Return for each split channel and range the number of content messages, and the size of their logs."""
         chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), self._are_split(sds_messages))
         messages = sds_messages.select(_COUNTED).filter(chosen)
         (channels,), names = ranked(messages.column("channel_id"))
@@ -181,7 +181,7 @@ class Hearing:
 
 
 def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the notes of the job tell of split channels (`SplitChannel`), by their names, as JSON knows it."""
+    """Return the split channels (`SplitChannel`) in the notes of the job, by name, as values for JSON."""
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     sizes: Counter[str] = Counter()
     gappy: set[str] = set()

@@ -2,16 +2,17 @@
 
 ::
 
-    tasks that read sources -> by message hash: waku_messages, and what cannot be decoded into quarantine
-                            -> by (channel_id, message_id): sds_messages, repeats, and what is forged into quarantine
+    tasks that read sources -> by message hash: waku_messages, and undecodable messages into quarantine
+                            -> by (channel_id, message_id): sds_messages, repeats, and forged messages into quarantine
 
-Where no hash comes twice, the tasks that read the sources do the work of the second as well. Where few do, and it is
-known which (`fairway.pipeline.run.copies`), the same tasks decode the first copy of each; all copies go by hash to the
-last tasks, which write them as one message. Then it is known, too, which SDS messages come more than once, and the
-tasks that decode the others write them, so that few payloads are moved. A bucket of any size is worked on in pieces, so
-that one message repeated a million times takes no more memory than others.
+If no hash occurs twice, the tasks that read the sources also do the work of the second step. If the repeated messages
+are known and few (`fairway.pipeline.run.copies`), the same tasks decode the first copy of each. All copies go by hash
+to the last tasks, which write them as one message. The repeated SDS messages are then known, too. The other SDS
+messages are written by the tasks that decode them, so that few payloads are moved. A bucket of any size is processed in
+pieces, so that one message repeated a million times takes no more memory.
 
-Whole messages and segments of ``sds_messages`` are in different files: later jobs read the contents of either.
+Whole messages and segments of ``sds_messages`` are in different files, because later jobs read the contents of only one
+kind.
 """
 
 from __future__ import annotations
@@ -63,29 +64,29 @@ WRITTEN: Final = ("waku_messages", "sds_messages", "contents", "repeats", "quara
 
 _QUARANTINE: Final = columns_of(exact_ddl(QUARANTINE))
 _CARRIED: Final = (*DECODED_INPUT, "sources")
-"""What the second exchange carries: ``sources`` too, for what turns out to be forged."""
+"""The columns of the second exchange; ``sources`` is for forged messages."""
 
 _WHOLE: Final = "whole"
 _SEGMENTS: Final = "segments"
 """The kinds of blobs of SDS messages."""
 _COPIES: Final = "copies"
-"""The kind of blobs of messages that come more than once, with the columns of ``waku_messages``."""
+"""The kind of blobs of repeated messages, with the columns of ``waku_messages``."""
 _CLAIMS: Final = "claims"
 """The kind of blobs of `CLAIMS`."""
 _CHANNEL: Final = ("message_hash", "channel_id")
 _NO_CHANNELS: Final = pa.schema([("message_hash", pa.binary()), ("channel_id", pa.string())]).empty_table()
 
 Numbered = tuple[pa.Table, int | None]
-"""Messages, each once, and the number of the file of ``waku_messages`` that they become; None if it is not written."""
+"""Messages, each once, and the number of their file of ``waku_messages``; None if they are not written."""
 
 Source = Callable[[BatchMapper, str], DataFrame]
-"""Runs a function over the batches of ``waku_messages`` of a source, where they are read, and returns its rows, which
-have the given schema."""
+"""Function that maps the batches of ``waku_messages`` of a source in the tasks that read them, and returns the rows
+with the given schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingesting:
-    """What the tasks of the job know."""
+    """The inputs of the tasks of the job."""
 
     files: TableFiles
     keys: BucketKeys
@@ -95,16 +96,16 @@ class Ingesting:
     channels: tuple[str, ...] = ()
     """The wanted channels; empty: all."""
     channel_topics: ChannelTopics = field(default_factory=dict)
-    """What claims one of these channels on another content topic goes to the quarantine."""
+    """Content topics of channels; a message of one of them on another topic goes to the quarantine."""
     counts_topics: bool = True
-    """Whether notes tell which channels have messages on several content topics (`CountedTopics`)."""
+    """Whether notes count the channels with messages on several content topics (`CountedTopics`)."""
     spill_bytes: int = SPILL_BYTES
-    """A bucket of more is in a file."""
+    """Largest bucket in memory; a larger one is in a file."""
     piece_bytes: int = PIECE_BYTES
-    """So much of a bucket is worked on at once."""
+    """Bytes of a bucket that are processed at once."""
 
     def frame(self, sources: Sequence[Source], *, unique: bool) -> DataFrame:
-        """Return the notes of the job as rows of `BLOBS`. With ``unique`` no hash comes twice."""
+        """Return the notes of the job as rows of `BLOBS`. With ``unique`` no hash occurs twice."""
         work = self.decode_alone if unique else self.cut_by_hash
         found = reduce(DataFrame.unionAll, [source(work, BLOBS) for source in sources])
         if not unique:
@@ -112,16 +113,16 @@ class Ingesting:
         return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def frame_with_copies(self, mapped: Callable[[BatchMapper, str], DataFrame], repeated: Repeated) -> DataFrame:
-        """Return the notes of the job over one source in which just these messages come more than once.
+        """Return the notes of the job over one source in which exactly these messages are repeated.
 
-        ``mapped`` runs a function over the batches of each part of the source. If a note tells ``disagree``, copies are
-        not alike, and the tables have to be made as if nothing was known of them.
+        ``mapped`` runs a function over the batches of each part of the source. If a note has ``disagree``, copies
+        differ, and the tables must be rebuilt without knowledge of repeated messages.
         """
         found = mapped(partial(self.decode_first, repeated), BLOBS)
         return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
-        """Return the notes of making the other tables anew from files of ``waku_messages``."""
+        """Return the notes of rebuilding the other tables from files of ``waku_messages``."""
         places = list(enumerate(names))
         found = shared_out(spark, places, tasks, self._decode_files)
         return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
@@ -131,7 +132,7 @@ class Ingesting:
             yield from self._cut_decoded(number, ((table, None) for table in self.files.read("waku_messages", [name])))
 
     def cut_by_hash(self, batches: Batches) -> Batches:
-        """Cut messages as sources give them (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
+        """Cut messages from sources (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
         begin_task()
         cutter = Cutter("waku", self.buckets)
         for batch in batches:
@@ -140,7 +141,7 @@ class Ingesting:
         yield from cutter.close()
 
     def decode_bucket(self, batches: Batches) -> Batches:
-        """Write the messages of a bucket, each once; yield those of SDS as blobs, segments apart."""
+        """Write the messages of a bucket, each once; yield SDS messages as blobs, segments separately."""
         begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
@@ -148,14 +149,14 @@ class Ingesting:
             yield from self._cut_decoded(bucket.number, self._wanted(messages))
 
     def decode_alone(self, batches: Batches) -> Batches:
-        """Do the same with messages as a source gives them, of which none comes twice."""
+        """Do the same with messages from a source without repeated messages."""
         begin_task()
         yield from self._cut_decoded(task_number(), self._wanted(map(as_one_copy, _together(batches))))
 
     def decode_first(self, repeated: Repeated, batches: Batches) -> Batches:
-        """Do the same with messages of which some come more than once: of these, only the first is decoded here.
+        """Do the same with messages of which some are repeated: of these, only the first copy is decoded.
 
-        They are not written here, but yielded as blobs of the kind ``copies``.
+        Repeated messages are not written, but yielded as blobs of the kind ``copies``.
         """
         begin_task()
         number = task_number()
@@ -171,7 +172,7 @@ class Ingesting:
     def _first(
         self, tables: Iterator[pa.Table], repeated: RepeatedInPart, copies: list[tuple[pa.Table, Buckets]]
     ) -> Iterator[Numbered]:
-        """Yield each message once; add all copies of those that are repeated with their buckets."""
+        """Yield each message once; add all copies of repeated messages with their buckets."""
         firsts: list[pa.Table] = []
         for part, table in enumerate(tables):
             heads = self.keys.heads(table["message_hash"].combine_chunks())
@@ -189,7 +190,7 @@ class Ingesting:
             yield pa.concat_tables(firsts), None
 
     def _wanted(self, tables: Iterator[pa.Table]) -> Iterator[Numbered]:
-        """Yield the messages that are wanted."""
+        """Yield the wanted messages."""
         decoder = self.decoder()
         for part, found in enumerate(tables):
             table = of_channels(found, self.channels, decoder)
@@ -197,13 +198,13 @@ class Ingesting:
                 yield table, part
 
     def decoder(self) -> BatchDecoder:
-        """Return what decodes the messages."""
+        """Return the decoder of the messages."""
         return BatchDecoder(self.profile, None, self.channel_keys, channel_topics=self.channel_topics)
 
     def _cut_decoded(self, number: int, tables: Iterator[Numbered], *, several: Hashes | None = None) -> Batches:
-        """Write messages, each once, and those that are none of SDS; hand on the others.
+        """Write messages, each once, and the quarantine; yield the SDS messages as blobs.
 
-        Where the keys are known of SDS messages that come several times, the others are written as well.
+        If ``several`` has the keys of repeated SDS messages, the others are written, too.
         """
         decoder = self.decoder()
         cutter = Cutter(_WHOLE, self.buckets, _SEGMENTS)
@@ -249,7 +250,7 @@ class Ingesting:
         yield from cutter.close()
 
     def sight(self, batches: Batches) -> Batches:
-        """Write the SDS messages of a bucket, their repeats, and what is forged."""
+        """Write the SDS messages of a bucket, their repeats, and forged messages."""
         begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         yield from bucket.notes
@@ -290,7 +291,7 @@ class Ingesting:
 
 
 class _Alone:
-    """SDS messages that come once: a task writes them where they were decoded, in files of about `PIECE_BYTES`."""
+    """SDS messages without repeats: the task that decoded them writes them in files of about `PIECE_BYTES`."""
 
     def __init__(self, job: Ingesting, number: int) -> None:
         self._job = job
@@ -299,14 +300,14 @@ class _Alone:
         self._held: dict[str, list[pa.Table]] = {_WHOLE: [], _SEGMENTS: []}
 
     def add(self, kind: str, decoded: pa.Table) -> Batches:
-        """Take messages, and yield the notes of what was written of their kind."""
+        """Add messages, and yield the notes of the files written of their kind."""
         if decoded.num_rows:
             self._held[kind].append(decoded)
         if sum(table.nbytes for table in self._held[kind]) >= self._job.piece_bytes:
             yield from self._write(kind)
 
     def close(self) -> Batches:
-        """Write what is left."""
+        """Write the remaining messages."""
         for kind in self._held:
             yield from self._write(kind)
 
@@ -319,7 +320,7 @@ class _Alone:
 
 
 def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecoder) -> pa.Table:
-    """Return the messages of some channels, and those that say so and cannot be decoded; without channels all."""
+    """Return the messages of some channels, and undecodable messages that claim them; without ``channels`` all."""
     if not channels or not messages.num_rows:
         return messages
     selection, names = Selection(channels=tuple(channels)), pa.array(channels, pa.string())
@@ -333,12 +334,12 @@ def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecod
 
 
 def at_sources(selection: Selection, keys: ChannelKeys | None) -> Selection:
-    """Return what of a selection sources can tell: which channel an encrypted message is of, they cannot."""
+    """Return the part of a selection that sources can apply: they cannot read the channel of an encrypted message."""
     return selection if keys is None else replace(selection, channels=())
 
 
 def _together(batches: Batches) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `PIECE_BYTES`, which become files."""
+    """Yield the rows of batches in tables of about `PIECE_BYTES`, one for each file."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

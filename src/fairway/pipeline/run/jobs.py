@@ -1,8 +1,8 @@
 """The jobs of a run: which tables each writes, which it reads, and its plan for Spark.
 
-A job reads tables of earlier jobs, or the sources, and writes one or more tables, so that memory is bounded by what
-Spark is given and an interrupted run continues with the same job. Its plan ends in notes: of each file that a task
-wrote, and of what later jobs have to know (facts), which the folder keeps.
+A job reads tables of earlier jobs, or the sources, and writes one or more tables, so that memory is bounded by the
+memory of Spark, and an interrupted run continues with the same job. The result of its plan is notes: the files that
+tasks wrote, and facts for later jobs. The folder keeps both.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from fairway.pipeline.tables.files import TableFiles, schema_of
 
 _FILE_BYTES: Final = 67_108_864
 NARROW_ROWS: Final = 16_384
-"""Rows without contents that go into one bucket; of fewer a task takes longer to start than to work."""
+"""Rows without contents in one bucket; with fewer a task takes longer to start than to work."""
 
 Notes = Sequence[Mapping[str, Any]]
-"""What tasks told, apart from files."""
+"""Notes of tasks, apart from those about files."""
 Facts = dict[str, Any]
 Again = Callable[["Materials", Notes], "tuple[Notes, DataFrame] | None"]
-"""Returns which notes stay, and what makes some of the tables anew, if they cannot stay as the notes show them."""
+"""Function that returns the notes to keep, and the plan that rebuilds some of the tables; None if all tables are
+right."""
 
 
 class Materials(Protocol):
@@ -74,7 +75,7 @@ class Materials(Protocol):
 
 
 def no_facts(_: Materials, __: Notes) -> Facts:
-    """Return nothing that later jobs have to know."""
+    """Return no facts."""
     return {}
 
 
@@ -85,13 +86,12 @@ class Job:
     name: str
     writes: tuple[str, ...]
     reads: tuple[str, ...] = ()
-    """Tables of earlier jobs. One that is no table of the run (`WORK_TABLES`) is removed after the last job that reads
-    it."""
+    """Tables of earlier jobs. A work table (`WORK_TABLES`) is removed after the last job that reads it."""
     frame: Callable[[Materials], DataFrame]
-    """Returns the notes, as rows of `BLOBS`."""
+    """Function that returns the notes, as rows of `BLOBS`."""
     facts: Callable[[Materials, Notes], Facts] = no_facts
     again: Sequence[Again] = ()
-    """What may have to be made anew, one after the other."""
+    """Checks that may rebuild tables, in their order."""
 
 
 def jobs(options: RunOptions) -> Iterator[Job]:
@@ -104,7 +104,7 @@ def jobs(options: RunOptions) -> Iterator[Job]:
 
 
 def written(frame: DataFrame, name: str, files: TableFiles) -> DataFrame:
-    """Return the notes of tasks that write the rows of a frame into files of a table, a partition behind the other."""
+    """Return the notes of tasks that write the rows of a frame into files of a table, numbered by partition."""
 
     def write(batches: Batches) -> Batches:
         number = task_number()
@@ -138,7 +138,7 @@ def _ingest(run: Materials) -> DataFrame:
 
 
 def _ingest_with_copies(run: Materials) -> DataFrame | None:
-    """Return the job over one large table whose few copies are found first; None for other sources."""
+    """Return the plan over one large table whose few copies are found first; None for other sources."""
     source, *others = run.sources
     if others or not source.stays_the_same or not _are_large(run.sources) or run.options.selection.channels:
         return None
@@ -147,7 +147,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
         return None
     parts = scan.plan()
     job = _ingesting(run)
-    # To decrypt each message a second time may cost more than to move it.
+    # Decrypting each message twice may cost more than moving it.
     decoder = job.decoder() if run.keys is None else None
     repeated = repeated_in(run.spark, scan, parts, run.bucket_keys, decoder)
     if repeated is None:
@@ -159,7 +159,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
 
 
 def _are_large(sources: Sequence[RunSource]) -> bool:
-    """Return whether sources have so many bytes that a job which only reads ids saves more than it costs."""
+    """Return whether sources are so large that a job that only reads ids saves more than it costs."""
     return sum(source.size_bytes() for source in sources) >= LEAST_BYTES
 
 
@@ -172,12 +172,12 @@ def _ingest_all(run: Materials) -> DataFrame:
 
 
 def _with_copies_that_differ(run: Materials, notes: Notes) -> tuple[Notes, DataFrame] | None:
-    """Make the tables anew, of all rows brought together by hash, if copies of a message are not alike."""
+    """Rebuild the tables from all rows grouped by hash, if copies of a message differ."""
     return ([], _ingest_all(run)) if any("disagree" in told for told in notes) else None
 
 
 def _without_other_topics(run: Materials, notes: Notes) -> tuple[Notes, DataFrame] | None:
-    """Make the tables anew without what claims a channel on another topic, if there is such a message."""
+    """Rebuild the tables without messages on a topic other than that of their channel, if any exist."""
     topics = _counted_topics(notes).decided()
     if not topics:
         return None
@@ -210,7 +210,7 @@ def _reassemble(run: Materials) -> DataFrame:
 
 
 def _bloom_evidence(run: Materials) -> DataFrame:
-    counted = run.told(_READ).get(_TOPICS)  # a run of an older fairway may have ended the job
+    counted = run.told(_READ).get(_TOPICS)  # an older fairway may have finished the job
     decided = CountedTopics.from_json([] if counted is None else [counted]).decided()
     topics = {**decided, **run.options.channel_topics}
     evidence = stages.bloom_evidence(
@@ -249,7 +249,7 @@ def _order(run: Materials) -> DataFrame:
 
 
 def _narrow_buckets(run: Materials) -> int:
-    """Return how many buckets rows go into without their contents: a large source may have few rows."""
+    """Return the number of buckets for rows without contents: a large source may have few rows."""
     return max(1, min(run.buckets, -(-run.rows("sds_messages") // NARROW_ROWS)))
 
 
@@ -258,14 +258,14 @@ def _bounds(run: Materials) -> list[Place]:
 
 
 def _log_bounds(run: Materials) -> list[Place]:
-    """Return where the ranges of logs end: of each several of those of contents."""
+    """Return the ends of the ranges of logs; each joins several ranges of contents."""
     bounds = _bounds(run)
     several = max(1, (len(bounds) + 1) // _narrow_buckets(run))
     return bounds[several - 1 :: several]
 
 
 def _places(bounds: Sequence[Sequence[Any]]) -> list[Place]:
-    # A run that an older fairway began has bounds without ids.
+    # A run that was begun by an older fairway has bounds without ids.
     return [(channel, clock, *rest, "")[:3] for channel, clock, *rest in bounds]
 
 
@@ -283,18 +283,18 @@ def _statistics(run: Materials) -> DataFrame:
 
 
 _BUCKETS_FOR_SUMS: Final = 8
-"""Sums have a fraction of the rows that they count."""
+"""Divisor of the tasks for sums, which have far fewer rows than they count."""
 _BUCKETS_FOR_COPIES: Final = 8
-"""What comes once is not brought together, where it is known what that is."""
+"""Divisor of the buckets if only repeated messages are grouped."""
 _LEAST_BUCKETS_OF_COPIES: Final = 16
-"""Fewer would leave cores idle."""
+"""Least number of buckets for copies, so that no core is idle."""
 
 
 _READ: Final = "read"
 _TOPICS: Final = "topics"
-"""What notes and facts of the job tell of topics (`CountedTopics`)."""
+"""Name of the topics (`CountedTopics`) in notes and facts."""
 _BOUNDS: Final = "bounds"
-"""Facts: where ranges end."""
+"""Name of a fact: the ends of ranges."""
 _HEAR: Final = "hear"
 _BLOOMS: Final = "bloom_evidence"
 

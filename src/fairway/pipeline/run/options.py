@@ -21,26 +21,26 @@ class RunOptions:
     profile: Profile | None = None
     """The wire of all channels; None decides for each message, by its ``meta``."""
     blooms: bool = False
-    """Whether acknowledgement by bloom filter is looked for, which reads all payloads once more."""
+    """Whether bloom filters are evaluated as acknowledgements, which reads all payloads again."""
     epoch_ms: int = 600_000
     """Length of an epoch of the rate limit."""
     rate_limit: int | None = None
-    """Transmissions that a sender is allowed in an epoch; None when that is not known."""
+    """Transmissions allowed for a sender in an epoch; None if unknown."""
     parity_rate: float = ARCHIVE_SEGMENTATION.parity_rate
-    """Parity segments per data segment in the options of the participants; it tells lost parity segments from missing
-    messages."""
+    """Parity segments per data segment in the options of the participants; it distinguishes lost parity segments from
+    missing messages."""
     max_channel_bytes: int = MAX_CHANNEL_BYTES
-    """Ids and citations that a worker takes to order a channel with broken clocks; beyond, its order is by timestamp
-    alone."""
+    """Largest size of ids and citations for which a worker orders a channel with broken clocks; a larger one is ordered
+    by timestamp alone."""
     partitions: int | None = None
-    """Parts into which each source and the tables are split, at most 2,048 of tables; None: by their sizes, and the
+    """Parts into which each source and the tables are split, at most 2,048 of tables; None: from their sizes and the
     cores of the cluster."""
     selection: Selection = field(default_factory=Selection)
-    """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. Of ``channels`` the tables have exactly
-    these, and what says that it belongs to one and cannot be decoded."""
+    """The wanted messages; see `fairway.pipeline.sources.options.selection_of`. With ``channels`` the tables have
+    exactly these, and undecodable messages that claim one of them."""
     channel_topics: Mapping[str, str] = field(default_factory=dict)
-    """Content topics of channels, by id. What claims such a channel on another topic goes to the quarantine. Other
-    channels are on the topic of nearly all of their messages (`fairway.pipeline.run.topics`)."""
+    """Content topics of channels, by id. A message of such a channel on another topic goes to the quarantine. Other
+    channels belong to the topic of nearly all of their messages (`fairway.pipeline.run.topics`)."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
@@ -51,6 +51,6 @@ class RunOptions:
         check_channel_topics(self.channel_topics)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the options as JSON knows them."""
+        """Return the options as values for JSON."""
         profile = None if self.profile is None else self.profile.value
         return asdict(self) | {"profile": profile, "selection": self.selection.as_json()}

@@ -3,13 +3,13 @@
 ::
 
     tasks over files of sds_messages: logs -------------------------+
-    tasks over files of missing_messages: what is absent            +-> by range of (channel, timestamp, id): the table
-    tasks over files of computed_segments: what is absent as well --+
+    tasks over files of missing_messages: absent messages           +-> by range of (channel, timestamp, id): the table
+    tasks over files of computed_segments: absent messages, too ----+
 
-Most channels are whole in one range, and its task orders them. Of a split channel in order and without gaps, each range
-numbers its part; the job before counted the messages of each. The parts of one with gaps go to the task of its first
-range, which works on one after the other (`carried_logs`). One with broken clocks goes there as a whole, if it fits; if
-not, its messages are not computed. No contents are read.
+Most channels are whole in one range, and its task orders them. In a split channel in order and without gaps, the task
+of each range numbers its part; the previous job counted the messages of each range. The parts of a split channel with
+gaps go to the task of its first range, which processes them in turn (`carried_logs`). A split channel with broken
+clocks goes there as a whole, if it fits. If not, its messages are ``not-computed``. No contents are read.
 
 Its notes are those of files.
 """
@@ -57,19 +57,19 @@ _READ: Final = {
 """The columns of each table that are read."""
 
 _FIRST, _OTHERS, _LAST = range(3)
-"""The places of files of one range."""
+"""The order of files of one range."""
 _Cut = tuple[str, pa.Table, NDArray[np.uint16]]
-"""A kind, rows of it, and the range that each goes to."""
+"""A kind, its rows, and the range of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """What the tasks of the job know."""
+    """The inputs of the tasks of the job."""
 
     files: TableFiles
     bounds: Sequence[Place]
     split: Mapping[str, SplitChannel]
-    """By name, all channels whose content messages are in several ranges."""
+    """All channels whose content messages are in several ranges, by name."""
     max_channel_bytes: int
 
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
@@ -92,13 +92,13 @@ class Ordering:
             yield from in_steps(cutter.close(), steps)
 
     def _steps(self) -> dict[int, tuple[int, int]]:
-        """Return the first range and the step of each part of a carried channel, numbered behind all ranges."""
+        """Return the first range and the step of each part of a carried channel, numbered after all ranges."""
         parts = [(min(channel.counts), number) for channel in self._carried.values() for number in channel.parts]
         return {self._ranges + place: (first, 1 + number) for place, (first, number) in enumerate(parts)}
 
     @property
     def _carried(self) -> dict[str, SplitChannel]:
-        """Return the split channels whose parts one task works on, one after the other."""
+        """Return the split channels whose parts one task processes in turn."""
         return {
             name: channel
             for name, channel in self.split.items()
@@ -124,7 +124,7 @@ class Ordering:
             behind += len(channel.parts)
         is_gathered = self._are_in(logged, self._gathered)
         ranges[is_gathered] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_gathered)))
-        # Where nothing is wrong, a part of a channel needs no more than the number of its first message.
+        # In a channel in order and without gaps, a part needs only the number of its first message.
         is_in_order = self._are_in(
             logged, [name for name, channel in self.split.items() if not channel.has_gaps and not channel.is_disordered]
         )
@@ -172,12 +172,12 @@ class Ordering:
         logs = carried_logs(parts, absent, is_disordered=self.split[name].is_disordered)
         for bucket, log in zip(logged, logs, strict=True):
             number = bucket.step - 1
-            # Channels before it are in its first range, those behind it in its last one.
+            # Earlier channels share its first range, later ones its last range.
             place = _LAST if number == bucket.number else _FIRST
             yield self.files.write("sds_ordered", number, log, place)
 
     def _parts(self, number: int) -> dict[str, ChannelPart]:
-        """Return the channels of which a range has a part of the log."""
+        """Return the channels with a part of the log in a range."""
         return {
             name: ChannelPart(before=channel.before(number))
             for name, channel in self.split.items()
@@ -194,7 +194,7 @@ class Ordering:
         return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
 
     def _first_range_of(self, rows: pa.Table) -> NDArray[np.uint16]:
-        """Return the range in which the channel of each row begins."""
+        """Return the first range of the channel of each row."""
         clocks = pa.chunked_array([pa.array(np.full(rows.num_rows, FIRST_CLOCK))])
         nothing = pa.chunked_array([pa.repeat("", rows.num_rows)])
         return range_of(self.bounds, rows.column("channel_id"), clocks, nothing)

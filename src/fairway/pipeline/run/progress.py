@@ -1,4 +1,4 @@
-"""`RunProgress`: the events of a run, one when it begins a step and one when the tables of the step are complete."""
+"""`RunProgress`: the events of a run, one at the beginning and one at the end of each step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fairway.pipeline.run.folder import RunFolder, TableResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """A step of a run that begins, or has ended."""
+    """The beginning or end of a step of a run."""
 
     step: str
-    """What is done: a job of a run, or the table that is written."""
+    """Name of the step: a job of a run, or a table."""
     number: int
     """Number of the step, from 1."""
     total: int
@@ -35,7 +35,7 @@ Progress = Callable[[RunProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """The steps of a run: takes those whose tables are not complete, and reports all of them."""
+    """The steps of a run: carries out the incomplete ones, and reports all of them."""
 
     folder: RunFolder
     names: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Ranges of (channel, Lamport timestamp, message id) of about equal size, from a sample of the messages.
 
-The sorted tables of a run are spread over files by such ranges. The keys of a row determine its file, and the files in
-their order have the rows in theirs. A poor sample only makes files of different sizes. The message id is a part of the
-key because anyone can give a million messages one timestamp.
+The sorted tables of a run are spread over files by such ranges. The keys of a row determine its file, and the rows are
+sorted across the files. A poor sample only makes files of different sizes. The message id is part of the key because a
+sender can give a million messages one timestamp.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Place = tuple[str, int, str]
-"""A channel, a Lamport timestamp in it, and an id among the messages of that timestamp; of long ids the beginning."""
+"""A channel, a Lamport timestamp in it, and an id among the messages of that timestamp; long ids are cut off."""
 
 FIRST_CLOCK: Final = -(2**63)
 """Before all messages of a channel."""
 NO_CLOCK: Final = -1
-"""Where ephemeral messages stand, which have no Lamport timestamp: before the others."""
+"""The timestamp for ephemeral messages, which have no Lamport timestamp: before the others."""
 RANGE_BYTES: Final = 67_108_864
 _MAX_RANGES: Final = 2_048
 _SAMPLED: Final = 64
-"""Messages that a task names. Each stands for as many bytes, so that large ones are named more often."""
+"""Messages in the sample of a task. Each represents the same number of bytes, so that large messages are sampled more
+often."""
 _ROW_BYTES: Final = 160
-"""What a message takes beside its content."""
+"""Size of a message without its content."""
 _ID_CHARACTERS: Final = 1_024
-"""Of a message id, in a place: strangers choose how long ids are, and the driver holds all places."""
+"""Longest message id in a place: senders choose the length of ids, and the driver holds all places."""
 _NAME_CHARACTERS: Final = 256
-"""Of a channel id, likewise. A channel with a longer id is whole in one range."""
+"""Longest channel id in a place. A channel with a longer id is whole in one range."""
 SAMPLE_INPUT: Final = ("channel_id", "lamport", "message_id", "kind", "content_bytes")
-"""The columns of ``sds_messages`` that a sample is made of."""
+"""The columns of ``sds_messages`` for a sample."""
 
 
 def sample_of(sds_messages: pa.Table) -> dict[str, Any]:
-    """Return what the note about some messages tells, for `bounds_of`; it is as small for many as for few."""
+    """Return the sample of some messages for `bounds_of`; its size does not grow with their number."""
     messages = sds_messages.filter(pc.not_equal(sds_messages["kind"], "sync"))
     ends = np.cumsum(pc.fill_null(messages["content_bytes"], 0).to_numpy().astype(np.int64) + _ROW_BYTES)
     if not len(ends):
@@ -58,7 +59,7 @@ def sample_of(sds_messages: pa.Table) -> dict[str, Any]:
 
 
 def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[Place]:
-    """Return where ranges end: the first is before the first bound, each other one begins with a bound.
+    """Return the ends of ranges: the first range is before the first bound, each other range begins with a bound.
 
     There are about ``least_ranges`` of them, or more if they would be larger than `RANGE_BYTES`. Only a channel that is
     larger than a range is cut inside, so that most channels are whole in one.
@@ -87,7 +88,7 @@ def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[P
 
 
 def split_channels(bounds: Sequence[Place]) -> list[str]:
-    """Return the channels that a bound is in the middle of."""
+    """Return the channels that contain a bound."""
     return sorted({channel for channel, clock, _ in bounds if clock != FIRST_CLOCK})
 
 
@@ -108,7 +109,7 @@ def range_of(
         inside = [(clock, least) for name, clock, least in bounds if name == channel]
         ends = np.array([clock for clock, _ in inside])
         first, last = (np.searchsorted(ends, clocks[rows], side=side) for side in ("left", "right"))
-        # Only where a bound has the very timestamp of a row the ids decide.
+        # Ids decide only if a bound has the same timestamp as a row.
         equal = np.flatnonzero(first != last)
         ids = message_id.take(pa.array(rows[equal])).to_pylist()
         last[equal] = [

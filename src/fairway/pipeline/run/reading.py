@@ -35,24 +35,24 @@ Columns = Sequence[str] | Mapping[str, ds.Expression]
 class RunTables:
     """The folder of a run, or of a batch that was sent, for reading, on any storage (`Location`).
 
-    `pandas` and `batches` need no Spark; `dataframe` gives a table of any size to one. All raise `ConfigurationError`
+    `pandas` and `batches` need no Spark; `dataframe` opens a table of any size in Spark. All raise `ConfigurationError`
     for a table that the folder does not have.
     """
 
     def __init__(self, path: str | PathLike[str] | Location) -> None:
-        """Open a folder, as it was given to a run or as `RunSummary` names it.
+        """Open a folder by the path given to a run or named in `RunSummary`.
 
-        Raises `ConfigurationError` if it holds no run that finished. Of a batch that is not sent whole, each table that
-        is written can be read. What a run commits later changes nothing for this reader.
+        Raises `ConfigurationError` if it holds no finished run. In a partly sent batch, each complete table can be
+        read. Later commits do not affect this reader.
         """
         self.place = path if isinstance(path, Location) else Location.of(path, "the run folder")
         self.manifest = read_run(self.place)
-        """What ``run.json`` says of the run."""
+        """The content of ``run.json``."""
         self._is_batch = kind_of(self.manifest) == _BATCH
         self._names: dict[str, list[str]] = {}
 
     def _table(self, name: str) -> Table:
-        """Return a table of the folder; raise `ConfigurationError` for another one."""
+        """Return a table of the folder; raise `ConfigurationError` for an unknown name."""
         if not self._is_batch:
             return table_named(name)
         # The package of batches imports this module.
@@ -72,7 +72,7 @@ class RunTables:
 
     @property
     def balance(self) -> Balance:
-        """Return the balance of the rows of the input; raise `ConfigurationError` for a batch, which has none."""
+        """Return the balance of the rows of the input; raise `ConfigurationError` for a batch."""
         if self._is_batch:
             raise self._of_no_run()
         return balance_from(self.manifest["balance"])
@@ -105,12 +105,13 @@ class RunTables:
     def pandas(
         self, name: str, columns: Sequence[str] | None = None, where: ds.Expression | None = None
     ) -> pd.DataFrame:
-        """Return a table, or some of its columns and rows, as a DataFrame of pandas, which memory has to hold.
+        """Return a table, or some of its columns and rows, as a DataFrame of pandas, in memory.
 
         ``where`` is an expression of Arrow, such as ``pyarrow.dataset.field("channel_id") == "team"``. Integers have
-        nullable types: pandas would turn a column with nulls into floats, to which a time in nanoseconds is not exact.
+        nullable types: pandas would turn a column with nulls into floats, which cannot represent a time in nanoseconds
+        exactly.
         """
-        import pandas as pd  # noqa: PLC0415 - takes half a second, and reports do without
+        import pandas as pd  # noqa: PLC0415 - takes half a second; reports do not need it
 
         nullable = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
         batches = list(self.batches(name, columns, where))
@@ -169,7 +170,7 @@ class RunTables:
 def _rows(
     file: Location, columns: Mapping[str, ds.Expression], where: ds.Expression | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that are wanted."""
+    """Yield the wanted rows of a file."""
     size = _PAYLOAD_BATCH_ROWS if "payload" in columns or "content" in columns else _BATCH_ROWS
     try:
         rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")

@@ -1,4 +1,4 @@
-"""The job that delivers messages, from ``sds_messages`` and ``contents``: whole ones, and segments put together.
+"""The job that delivers messages, from ``sds_messages`` and ``contents``: whole ones, and reassembled segments.
 
 ::
 
@@ -13,11 +13,11 @@
                                             |                  |
                                             +- put together ---+
 
-A set of segments is apart if these are not all in one range. All others are put together in the task of their range, so
-that their payloads go through one shuffle, and not through two.
+A set of segments is apart if its segments are in several ranges. All others are reassembled in the task of their range,
+so that their payloads are shuffled once instead of twice.
 
-Its notes are those of files: beside ``delivered``, ``incomplete`` and ``computed_segments`` where segments are put
-together. A task holds a bucket of segments, in a file if it is large, and the messages of a range.
+Its notes are those of files. The tasks that reassemble also write ``incomplete`` and ``computed_segments``. A task
+holds a bucket of segments, in a file if it is large, and the messages of a range.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ WRITTEN: Final = ("delivered", "incomplete", "computed_segments")
 """The tables that the job writes."""
 
 MOST_APART: Final = 1_000_000
-"""So many sets of segments that are apart each task can hold: 8 MB. Of more all go the longer way that may be apart."""
+"""Sets of segments apart that each task can hold: 8 MB. With more, all possibly split sets are grouped by set."""
 _SEGMENTS: Final = "segments"
 """The kind of blobs of segments (`SEGMENTS`)."""
 _PLACES: Final = "places"
-"""The kind of blobs of the ranges of segments, and of the sets that are apart."""
+"""The kind of blobs of the ranges of segments, and of the sets apart."""
 _PLACED: Final = pa.schema([("set", pa.uint64()), ("least", pa.uint16()), ("most", pa.uint16())])
 _APART: Final = pa.schema([("set", pa.uint64())])
 _GROUP: Final = ("channel_id", "sender_id", "segment_hash")
@@ -92,25 +92,24 @@ def _has_segments(group: RowGroup) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassembling:
-    """What the tasks of the job know."""
+    """The inputs of the tasks of the job."""
 
     files: TableFiles
     keys: BucketKeys
     buckets: int
     bounds: Sequence[Place]
-    """Where the ranges of ``delivered`` end."""
+    """The ends of the ranges of ``delivered``."""
     profile: Profile | None
     config: SegmentationConfig
     apart_buckets: int
-    """In so many it is found out first which sets of segments are apart; if in none, all go the longer way that may be.
-    """
+    """Buckets for finding the sets apart first; with 0, all possibly split sets are grouped by set."""
 
     def frame(self, spark: SparkSession, sds_messages: Sequence[str], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``sds_messages`` are the files of that table."""
         apart = self._sets_apart(spark, sds_messages)
         ranged = shared_out(spark, sds_messages, tasks, partial(self._cut_by_range, apart))
         if apart is None or len(apart):
-            # Sets that are known to be apart are few.
+            # Known sets apart are few.
             buckets = self.buckets if apart is None else self.apart_buckets
             segments = shared_out(spark, sds_messages, buckets, partial(self._cut_by_group, apart, buckets))
             ranged = ranged.unionAll(in_tasks(exchanged(segments, buckets), self._reassemble, BLOBS))
@@ -125,7 +124,7 @@ class Reassembling:
         return split_channels(self.bounds)
 
     def _sets_apart(self, spark: SparkSession, sds_messages: Sequence[str]) -> Hashes | None:
-        """Return the hashes of the sets of segments that are apart, ascending; None if they are too many, or unknown.
+        """Return the hashes of the sets of segments apart, ascending; None if too many or unknown.
 
         Only channels in several ranges have such sets.
         """
@@ -140,14 +139,14 @@ class Reassembling:
         return None if bucket.notes else np.sort(bucket.table(_PLACES, _APART)["set"].to_numpy())
 
     def _cut_places(self, names: Sequence[str]) -> Batches:
-        """Cut the ranges of the segments that may be apart."""
+        """Cut the ranges of the segments of possibly split sets."""
         cutter = Cutter(_PLACES, self.apart_buckets)
         columns = [*_GROUP, "lamport", "message_id"]
         for rows in self.files.read("sds_messages", names, columns, wanted=_has_segments):
             is_one = pc.and_(pc.is_valid(rows.column("segment_hash")), self._are_split(rows))
             segments = rows.filter(is_one)
             sets = self._sets(segments)
-            # The first id of a message that is put together need not be that of its least timestamp.
+            # The first id of a reassembled message may not be that of its least timestamp.
             nothing = pa.chunked_array([pa.repeat("", segments.num_rows)])
             least, most = (self._segment_range_of(segments, ids) for ids in (nothing, segments.column("message_id")))
             yield from cutter.add(pa.table([sets, least, most], _PLACED), self.keys.by_number(sets, self.apart_buckets))
@@ -163,7 +162,7 @@ class Reassembling:
         return found_in(apart, self._sets(segments))[0]
 
     def _cut_by_range(self, apart: Hashes | None, names: Sequence[str]) -> Batches:
-        """Cut what is in the range of its message: all that is whole, and the segments of sets that are not apart."""
+        """Cut whole messages, and the segments of sets not apart, by range."""
         whole = Cutter("whole", self._ranges)
         for messages in self._messages(names, ("kind", "segment_hash"), are_whole, _WHOLE.names):
             yield from whole.add(messages, self._range_of(messages, messages.column("message_id")))
@@ -180,7 +179,7 @@ class Reassembling:
         yield from cutter.close()
 
     def _cut_by_group(self, apart: Hashes | None, buckets: int, names: Sequence[str]) -> Batches:
-        """Cut the segments of sets that are apart."""
+        """Cut the segments of sets apart by set."""
         cutter = Cutter(_SEGMENTS, buckets)
 
         def are_own(rows: pa.Table) -> NDArray[np.bool_]:
@@ -199,7 +198,7 @@ class Reassembling:
         chosen: Callable[[pa.Table], NDArray[np.bool_] | pa.ChunkedArray],
         columns: Sequence[str],
     ) -> Iterator[pa.Table]:
-        """Yield the messages that are chosen by some columns, with their contents; few others are read."""
+        """Yield the messages chosen by some columns, with their contents; few other contents are read."""
         narrow = [name for name in columns if name != "content"]
         for name in names:
             mask = np.asarray(chosen(pa.concat_tables(self.files.read("sds_messages", [name], by))))
@@ -231,7 +230,7 @@ class Reassembling:
         yield from notes
 
     def _joined(self, bucket: Bucket, notes: list[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield the messages that the segments of a bucket give, write what else they tell, and add notes of that."""
+        """Yield the messages of the segments of a bucket; write the other tables, and add the notes of these."""
         others: dict[str, list[pa.Table]] = {"incomplete": [], "computed_segments": []}
         segments = bucket.tables.pop(_SEGMENTS, SEGMENTS.empty_table())
         for table in reassembled_rows(segments, self.profile, self.config):
@@ -260,12 +259,12 @@ class Reassembling:
         return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
 
     def _segment_range_of(self, segments: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
-        """Return the range of each segment; what is put together of ephemeral ones has the timestamp 0."""
+        """Return the range of each segment; a message of ephemeral segments has the timestamp 0."""
         return range_of(self.bounds, segments.column("channel_id"), pc.fill_null(segments.column("lamport"), 0), ids)
 
 
 def _apart(batches: Batches, most: int) -> Batches:
-    """Yield the sets of a bucket that are apart, or a note that they are too many."""
+    """Yield the sets of a bucket that are apart, or a note that there are too many."""
     begin_task()
     places = gathered(batches).table(_PLACES, _PLACED)
     ranges = places.group_by("set", use_threads=False).aggregate([("least", "min"), ("most", "max")])

@@ -1,9 +1,9 @@
 """A run: whole archives through all stages, into a folder of tables.
 
-`run` takes a few jobs of Spark, one after the other; each writes several tables and reads those of earlier jobs from
-their files. So memory is bounded by what Spark is given, whatever the size of the input, and a killed run, started
-again, continues with the job that it was in. A run with other sources, options or keys begins again. At the end the
-tables are committed, and `Balance` accounts for every row of the input. Readers find the run before until then.
+`run` carries out a few jobs of Spark, one after the other. Each writes several tables, and reads those of earlier jobs
+from their files. So memory is bounded by the memory of Spark, whatever the size of the input. A killed run that is
+started again continues with its unfinished job. A run with other sources, options or keys begins again. At the end the
+tables are committed, and `Balance` accounts for every row of the input. Until then readers find the previous run.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ def run(
 ) -> RunSummary:
     """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return the summary.
 
-    ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. A ``selection`` is best made by
-    `fairway.pipeline.sources.options.selection_of`. Uses ``spark`` as it is, or the
-    session that is active, or one of its own that ends with the run. ``out`` is a path, on a
-    cluster one that the driver and all executors share, or a URI such as ``s3://bucket/run`` (`Location`). Raises
-    `ConfigurationError` for invalid sources, options or an unusable folder, the errors of a source that cannot be read,
-    `StoreFullError` if there is no room for the tables, `StorageError` if they cannot be written for another reason,
-    and `PipelineError` for other errors of Spark.
+    ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Make a ``selection`` with
+    `fairway.pipeline.sources.options.selection_of`. Uses ``spark`` unchanged, else the active session, else a session
+    of its own that it stops at the end. ``out`` is a path, or a URI such as ``s3://bucket/run`` (`Location`). On a
+    cluster the driver and all executors must share the path.
+
+    Raises `ConfigurationError` for invalid sources, options or an unusable folder, the errors of a source that cannot
+    be read, `StoreFullError` if there is no room for the tables, `StorageError` if writing them fails otherwise, and
+    `PipelineError` for other errors of Spark.
     """
     options = RunOptions(
         profile=profile,
@@ -86,16 +87,16 @@ class Recorded:
     uri: str
     """The recorded rows, as a source that does not change."""
     described: tuple[dict[str, Any], ...]
-    """The archives that they are of."""
+    """The archives of the rows."""
     stores: tuple[str, ...]
-    """The names of these, also of one that has no message."""
+    """The names of these archives, also of an empty one."""
     through: int
     """The last micro-batch."""
     rows_after: Callable[[int, Sequence[str] | None], pa.Table]
-    """Returns the rows of the micro-batches after one, with some columns or all."""
+    """Function that returns the rows of the micro-batches after a given one, with some columns or all."""
 
     def as_sources(self) -> list[dict[str, Any]]:
-        """Return the descriptions of the archives: they are others when more is recorded."""
+        """Return the descriptions of the archives, which change with every recorded micro-batch."""
         return [told | {"fingerprint": self.through} for told in self.described]
 
 
@@ -109,10 +110,10 @@ def run_with(
     progress: Progress | None = None,
     before_spark: Callable[[], None] | None = None,
 ) -> RunSummary:
-    """Do what `run` does, with the options as one value.
+    """Do the same as `run`, with the options as one value.
 
-    ``before_spark`` is called before a session is started: a run that only takes in what is new needs none. A stream
-    gives the rows that it `Recorded`; it has locked the folder.
+    ``before_spark`` is called before a session is started; a run that only adds new rows starts none. A stream passes
+    the rows that it `Recorded`, and has already locked the folder.
     """
     recorded = sources if isinstance(sources, Recorded) else None
     given = parse_sources([sources.uri] if isinstance(sources, Recorded) else sources)
@@ -161,7 +162,7 @@ def rows_since(
     most_rows: int,
     wanted: Callable[[pa.Table], pa.Table],
 ) -> pa.Table:
-    """Return the wanted rows that came since a finished run; raise `WholeRunNeeded` if they are too many."""
+    """Return the wanted rows that are new since a finished run; raise `WholeRunNeeded` if they are too many."""
     known = held.manifest["sources"]
     if recorded is None:
         given = list(zip(sources, described, strict=True))

@@ -1,4 +1,4 @@
-"""Spreads what a job reads over its tasks."""
+"""Spreads the input of a job over its tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 def shared_out(
     spark: SparkSession, items: Sequence[Item], tasks: int, work: Callable[[Sequence[Item]], Batches]
 ) -> DataFrame:
-    """Return what ``work`` makes of items in that many tasks, as rows of `BLOBS`; each task has about as many items."""
+    """Return the result of ``work`` over items as rows of `BLOBS`; ``tasks`` tasks share the items evenly."""
 
     def work_on(numbers: Batches) -> Batches:
         begin_task()

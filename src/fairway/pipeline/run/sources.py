@@ -1,8 +1,8 @@
 """`RunSource`: a source of a run: its URI, the URI without secrets, and a fingerprint of its files.
 
 A URI is ``scheme:rest``, with a label in front to name the store: ``a=sqlite:store.db``. A run that is started again
-continues only if its sources are the same. For files, size and modification time decide; for network addresses only the
-address, so that an interrupted run continues with the rows that it has read.
+continues only if its sources are the same. Files are compared by size and modification time. Network sources are
+compared only by address, so that an interrupted run continues with the rows that it has read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.storage.nwaku_archive import file_at
 
 _ALL: Final = Selection()
 _ROW_BYTES: Final = 1_024
-"""What a message of an archive in a network is taken to have."""
+"""Assumed size of a message of a network archive."""
 _URI: Final = re.compile(r"(?:(?P<label>[^=:/?#\s]+)=)?(?:(?P<scheme>[a-z][a-z0-9+.-]*):)?(?P<rest>.+)", re.DOTALL)
 _SQLITE: Final = "sqlite"
 _PARQUET: Final = "parquet"
@@ -33,7 +33,7 @@ _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76, _CSV, _JSON})
 _UNCHANGED_SCHEMES: Final = frozenset({_PARQUET, _LIP76, _CSV, _JSON})
 _KEYED_SCHEMES: Final = frozenset({_SQLITE})
-"""Schemes of archives in which the message hash is a primary key, so that no row comes twice."""
+"""Schemes of archives in which the message hash is a primary key, so that no row occurs twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +41,12 @@ class RunSource:
     """One source of a run."""
 
     label: str | None
-    """The store's name in ``sources`` and ``store_completeness``; None for a table that has names of its own."""
+    """The store's name in ``sources`` and ``store_completeness``; None for a table with store names of its own."""
     scheme: str
     rest: str
     """The URI without its scheme; for files the path."""
     states: tuple[State, ...] | None = None
-    """The files that are read, as they were when they were listed; None for what is there when it is read."""
+    """The listed files to read; None: the files at the time of the read."""
 
     @classmethod
     def parse(cls, text: str) -> RunSource:
@@ -69,9 +69,9 @@ class RunSource:
 
     @property
     def shown(self) -> str:
-        """Return the URI without label, user, password and query, for display; of LIP-76 with its shards."""
+        """Return the URI without label, user, password and query, for display; for LIP-76 with its shards."""
         if self.scheme == _LIP76:
-            return self.uri  # hashes rest on the shards: with others it is another source
+            return self.uri  # hashes depend on the shards: other shards make another source
         return f"{self.scheme}:{without_secrets(self.rest)}"
 
     @property
@@ -81,20 +81,20 @@ class RunSource:
 
     @property
     def stays_the_same(self) -> bool:
-        """Return whether it has the same rows each time it is read, which one that somebody writes to has not."""
+        """Return whether each read gives the same rows; false for a source that may be written to."""
         return self.scheme in _UNCHANGED_SCHEMES
 
     def listed(self) -> Self:
-        """Return the source as it is now: a run reads what it listed, and what comes meanwhile is for the next one."""
+        """Return the source with its present files: a run reads the listed files, and the next run reads later ones."""
         return replace(self, states=tuple(map(tuple, self.fingerprint())))
 
     def scan(self, selection: Selection = _ALL) -> MessageScan:
-        """Return the read of the wanted messages; of files, those that were listed."""
+        """Return the read of the wanted messages; if files were listed, of these alone."""
         scan = scan_of(self.uri, selection, self.label)
         return replace(scan, states=self.states) if isinstance(scan, FilesScan) else scan
 
     def fingerprint(self) -> list[list[Any]]:
-        """Return name, size and modification time of each file, as values for JSON; none of a network address."""
+        """Return name, size and modification time of each file, as values for JSON; empty for a network address."""
         if self.states is not None:
             return list(map(list, self.states))
         if self.scheme not in _FILE_SCHEMES:
@@ -112,7 +112,7 @@ class RunSource:
             ) from error
 
     def size_bytes(self) -> int:
-        """Return the size of its files; of an archive in a network about that of its rows, 0 if it does not tell."""
+        """Return the size of its files; for a network archive about that of its rows, 0 if unknown."""
         if self.scheme in _FILE_SCHEMES:
             return sum(size for _, size, _ in self.fingerprint())
         scan = self.scan()
@@ -129,13 +129,13 @@ class RunSource:
     def _path(self) -> Path:
         """Return the file or folder on this machine."""
         if self.scheme == _LIP76:
-            return local_path(self.rest.partition("?")[0], "the folder")  # behind it, how its messages were sharded
+            return local_path(self.rest.partition("?")[0], "the folder")  # the query says how its messages were sharded
         return file_at(str(local_path(self.rest, "the archive")))
 
     def _files_of(self, path: Path) -> Iterator[Path]:
         if not path.is_dir():
             yield path
-            log = path.with_name(f"{path.name}-wal")  # what SQLite has not yet moved into its file
+            log = path.with_name(f"{path.name}-wal")  # rows that SQLite has not yet moved into its file
             if log.is_file() and log.stat().st_size:
                 yield log
         elif self.scheme == _SQLITE:
@@ -149,11 +149,11 @@ def absolute_uri(uri: str, folder: str) -> str:
     scheme, colon, rest = uri.partition(":")
     if scheme not in _FILE_SCHEMES or scheme_of(rest) is not None:
         return uri
-    return f"{scheme}{colon}{os.path.join(folder, rest)}"  # noqa: PTH118 - with its options a URI is no path
+    return f"{scheme}{colon}{os.path.join(folder, rest)}"  # noqa: PTH118 - a URI with options is not a path
 
 
 def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
-    """Return the sources of a run; raise `ConfigurationError` if there is none, or two have one name."""
+    """Return the sources of a run; raise `ConfigurationError` if there is none, or if two share a name."""
     parsed = tuple(map(RunSource.parse, uris))
     if not parsed:
         raise ConfigurationError("there is no source, and one is needed: --source sqlite:store.db")
@@ -165,7 +165,7 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
 
 
 def check_readable(sources: Iterable[RunSource]) -> None:
-    """Raise the error of a source that cannot be read, so that there is none once there is a folder for its tables."""
+    """Raise the error of an unreadable source, before the folder for the tables is created."""
     for source in sources:
         source.scan().plan(1)
 

@@ -13,7 +13,7 @@ from fairway.pipeline.sources.waku_messages import Selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Counts the rows of the input in disjoint classes, which together are all rows.
+    """Counts the rows of the input in disjoint classes that cover all rows.
 
     In short, see `formula`: rows in = delivered + parked + quarantined + duplicates.
     """
@@ -23,17 +23,17 @@ class Balance:
     duplicates: int
     """Rows with the hash of another row, of the same store or of another."""
     quarantined: int
-    """WakuMessages that are no SDS message."""
+    """WakuMessages that are not SDS messages."""
     retransmissions: int
     """WakuMessages that repeat an SDS message, content or not: retries, repairs, replays."""
     other_shards: int
-    """WakuMessages that are the sending of another one on a further shard."""
+    """WakuMessages that are a copy of one sending on a further shard."""
     sync: int
     """Sync messages."""
     delivered: int
-    """Content and ephemeral SDS messages that carried what is in ``delivered``, parity included."""
+    """Content and ephemeral SDS messages that carried messages of ``delivered``, parity included."""
     incomplete: int
-    """Segments of messages that cannot be put together: the sum of ``held`` in ``incomplete``."""
+    """Segments of messages that cannot be reassembled: the sum of ``held`` in ``incomplete``."""
 
     @property
     def accounted_for(self) -> int:
@@ -47,7 +47,7 @@ class Balance:
 
     @property
     def formula(self) -> dict[str, int]:
-        """Return the rows that came ``in``, and the four terms that add up to them.
+        """Return the input rows as ``in``, and the four terms that add up to them.
 
         ``delivered`` includes sync messages, and ``duplicates`` includes retransmissions and other shards; ``parked``
         are the segments of incomplete messages.
@@ -78,22 +78,22 @@ class RunSummary:
     resumed: int
     """Tables that an earlier attempt wrote."""
     mode: str = "whole"
-    """``whole``: made from all rows of the sources; ``grown``: changed by what was new in them; ``unchanged``."""
+    """``whole``: made from all rows of the sources; ``grown``: changed by their new rows; ``unchanged``."""
     because: str | None = None
-    """Why tables that were there were made anew, and did not grow."""
+    """The reason why existing tables were rebuilt instead of grown."""
     new_rows: int = 0
-    """Rows of the sources that a run that grew took in."""
+    """Rows of the sources that a growing run added."""
 
     selection: Selection = field(default_factory=Selection)
-    """What of the sources was wanted."""
+    """The wanted messages of the sources."""
 
     @property
     def selects_nothing(self) -> bool:
-        """Return whether messages were selected, and the sources have none of these."""
+        """Return whether messages were selected, and the sources have none of them."""
         return self.selection != Selection() and not self.balance.rows_in
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as JSON knows it."""
+        """Return the summary as values for JSON."""
         return {
             "folder": str(self.folder),
             "selection": self.selection.as_json(),
@@ -112,12 +112,12 @@ class RunSummary:
 
 
 def balance_json(balance: Balance) -> dict[str, Any]:
-    """Return a balance as JSON knows it."""
+    """Return a balance as values for JSON."""
     return asdict(balance) | {"formula": balance.formula, "adds_up": balance.adds_up}
 
 
 def balance_of(terms: Mapping[str, int], rows: Mapping[str, int]) -> Balance:
-    """Return the balance of the terms that the last job tells, and the rows of the tables by their names."""
+    """Return the balance from the terms of the last job and the number of rows of each table."""
     return Balance(
         rows_in=terms["rows_in"],
         duplicates=terms["rows_in"] - rows["waku_messages"],

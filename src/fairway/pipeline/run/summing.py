@@ -5,8 +5,8 @@
     tasks over files of tables: sums -> by sender: sender_stats, rate_utilisation, bandwidth, store_completeness
                                      -> by channel: channel_stats
 
-A task reads some files, of each the few columns that are counted, and hands on sums. So what is exchanged grows with
-the participants of channels, not with their messages.
+A task reads the counted columns of some files, and yields sums. So the exchange grows with the participants of
+channels, not with their messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from fairway.pipeline.stages.store_completeness import added_holdings, completen
 from fairway.pipeline.tables.files import TableFiles
 
 _HELD_ROWS: Final = 500_000
-"""Sums of more rows are added up before a task goes on."""
+"""Rows of sums that a task holds before it adds them up."""
 _WHO: Final = ("channel_id", "sender_id")
 _ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]] = {
     "sums": (added_sums, _WHO),
@@ -59,7 +59,7 @@ _ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]]
     "parts": (added_bytes, ("channel_id",)),
     "held": (added_holdings, ()),
 }
-"""Of each kind of sums: how they are added up, and which columns the rows of one bucket share; none for one bucket."""
+"""For each kind of sums: its function of addition, and the columns that choose the bucket; none for one bucket."""
 _READ: Final = {
     "waku_messages": ("sources", "damaged", "copies"),
     **STATISTICS_INPUT,
@@ -74,7 +74,7 @@ SUMMED: Final = tuple(_READ)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summing:
-    """What the tasks of the job know."""
+    """The inputs of the tasks of the job."""
 
     files: TableFiles
     keys: BucketKeys
@@ -96,7 +96,7 @@ class Summing:
         most = defaultdict[str, int](lambda: _HELD_ROWS)
         counted: Counter[str] = Counter()
         for table, name in places:
-            if table == "delivered":  # of which the footers tell, so that no ids are read
+            if table == "delivered":  # counted from the footers, without reading ids
                 counted["carriers"] += self.files.count_values(table, name, "sds_ids")
             for rows in self.files.read(table, [name], _READ[table]):
                 if table != "delivered":
@@ -105,7 +105,8 @@ class Summing:
                     held[kind].append(sums)
                     if sum(part.num_rows for part in held[kind]) > most[kind]:
                         held[kind] = [_ADDED[kind][0](pa.concat_tables(held[kind]))]
-                        # Sums of many senders stay many: each is added up a few times, and not for every row group.
+                        # Many senders leave many sums: the limit grows, so that they are not added up for every row
+                        # group.
                         most[kind] = max(_HELD_ROWS, 2 * held[kind][0].num_rows)
         yield note(**counted)
         for kind, parts in held.items():
@@ -163,10 +164,10 @@ class Summing:
 
 
 def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return what the notes of the job tell for the balance of rows.
+    """Return the terms of the balance of rows from the notes of the job.
 
-    That is ``rows_in``, ``sync`` (SDS messages that are sync), ``other_shards`` (repeats on another shard),
-    ``carriers`` (SDS messages that carried what is delivered) and ``held`` (segments of incomplete messages).
+    They are ``rows_in``, ``sync`` (SDS messages that are sync), ``other_shards`` (repeats on another shard),
+    ``carriers`` (SDS messages that carried delivered messages) and ``held`` (segments of incomplete messages).
     """
     total = Counter({"rows_in": 0, "sync": 0, "other_shards": 0, "carriers": 0, "held": 0})
     for told in notes:
@@ -175,7 +176,7 @@ def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def balance_terms_of(table: str, rows: pa.Table) -> Mapping[str, int]:
-    """Return what some rows of a table add to the terms of the balance (`balance_terms`)."""
+    """Return the terms of the balance (`balance_terms`) for some rows of a table."""
     if table == "delivered":
         return {"carriers": _sum(pc.max_element_wise(pc.list_value_length(rows.column("sds_ids")), 1))}
     if table == "waku_messages":

@@ -1,11 +1,11 @@
-"""Which content topic a channel is on, where nobody said it: the one that nearly all of its messages are on.
+"""Infers the content topic of a channel that has none in the options: the topic of nearly all of its messages.
 
-Counted is every WakuMessage once that carries a decodable SDS message. A channel with at least `MIN_MESSAGES`, of which
-`MOST_PERCENT` or more are on one topic, is on that topic; what claims it on another one is ``wrong-topic``. Most
-channels have one topic, so that only those with several are remembered, each with its most frequent one.
+Every WakuMessage with a decodable SDS message is counted once. A channel belongs to a topic if it has at least
+`MIN_MESSAGES` and `MOST_PERCENT` of them are on that topic. Its messages on other topics are ``wrong-topic``. Only
+channels with several topics are kept, each with its most frequent topic.
 
-The counts of two sets of messages add up. So they depend neither on partitions nor on the order of rows, and tell of a
-run that grows whether it would decide otherwise.
+The counts of two sets of messages add up. So they depend neither on partitions nor on the order of rows. A run that
+grows uses them to check whether the topic would change.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MIN_MESSAGES: Final = 100
-"""With fewer messages a channel has no topic by itself: one message would be more than a hundredth."""
+"""Least number of messages for a topic: with fewer, one message would be more than 1 %."""
 MOST_PERCENT: Final = 99
 _MOST_SMALL: Final = 1_000
-"""Channels with several topics and fewer messages that one task remembers; anyone can invent any number of them."""
+"""Smaller channels with several topics that one task keeps; a sender can invent any number of them."""
 
 CLAIMS: Final = pa.schema([("channel_id", pa.string()), ("content_topic", pa.string()), ("messages", pa.int64())])
-"""How many messages claim a channel on a content topic."""
+"""Counts of messages by channel and content topic."""
 
 
 class TopicCount(NamedTuple):
@@ -33,13 +33,13 @@ class TopicCount(NamedTuple):
     topic: str | None
     """One of the most frequent topics; of several the first by name."""
     most: int
-    """Messages on it."""
+    """Messages on this topic."""
     total: int
     """Messages on any topic."""
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the channel is on this topic alone."""
+        """Return whether the channel belongs to this topic."""
         return self.topic is not None and is_enough(self.most, self.total)
 
 
@@ -49,21 +49,21 @@ class CountedTopics:
 
     channels: Mapping[str, TopicCount] = field(default_factory=dict)
     is_complete: bool = True
-    """Whether all of them are there, and not too many to be remembered."""
+    """Whether no such channel was omitted because of the limit."""
 
     def decided(self) -> dict[str, str]:
-        """Return the topics of the channels that are on one, though some messages claim them on another."""
+        """Return the topics of the channels with a decided topic, though some of their messages are on others."""
         return {
             name: found.topic for name, found in self.channels.items() if found.is_decided and found.topic is not None
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return values for JSON."""
         return {"complete": self.is_complete, "channels": [[name, *told] for name, told in self.channels.items()]}
 
     @classmethod
     def from_json(cls, told: Iterable[Mapping[str, Any]]) -> CountedTopics:
-        """Return what `as_json` made, of the channels of several tasks; none has a channel of another."""
+        """Return the union of several results of `as_json`, which share no channel."""
         parts = list(told)
         rows = [row for part in parts for row in part["channels"]]
         return cls(
@@ -73,7 +73,7 @@ class CountedTopics:
 
 
 def is_enough(count: int, total: int) -> bool:
-    """Return whether so many messages on a topic, of all those of a channel, make it the channel's topic."""
+    """Return whether ``count`` of ``total`` messages of a channel decide its topic."""
     return total >= MIN_MESSAGES and count * 100 >= total * MOST_PERCENT
 
 
@@ -93,7 +93,7 @@ def sum_of(claims: Iterable[pa.Table]) -> pa.Table:
 
 
 def several_topics(claims: pa.Table) -> CountedTopics:
-    """Return which channels have messages on several topics, of all claims of these channels, added up."""
+    """Return the channels with messages on several topics; ``claims`` has all claims of its channels, added up."""
     found = claims.group_by("channel_id", use_threads=False).aggregate(
         [("messages", "count"), ("messages", "sum"), ("messages", "max")]
     )

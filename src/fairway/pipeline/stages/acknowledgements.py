@@ -1,9 +1,9 @@
 """From ``sds_messages`` to ``acknowledgements``: which participants have which messages of others, and the evidence.
 
-A participant acknowledges a message by citing it in a causal history; or by a bloom filter that contains it, together
-with the citation of a causal descendant; or, with ``possible_acks_threshold`` participants, by bloom filters alone.
-Citations are in ``sds_messages``. `bloom_evidence` reads the filters from ``waku_messages``; without it the result is a
-lower bound. A sender does not acknowledge its own messages.
+A participant acknowledges a message by citing it in a causal history, or by a bloom filter that contains it together
+with the citation of a causal descendant. Bloom filters alone count with at least ``possible_acks_threshold``
+participants. Citations are in ``sds_messages``. `bloom_evidence` reads the filters from ``waku_messages``; without it
+the result is a lower bound. A sender does not acknowledge its own messages.
 
 Times are the timestamps of the senders, so that a latency includes the difference of two clocks; a negative latency
 counts as 0.
@@ -86,7 +86,7 @@ def ack_latency(sds_messages: DataFrame, acknowledgements: DataFrame) -> DataFra
     """Return ``ack_latency`` (`ACK_LATENCY`), one row for each content message.
 
     ``latency_ms`` is the time from its timestamp to that of its first acknowledgement, by the clocks of two
-    participants; at least 0, null without an acknowledgement.
+    participants. It is at least 0, and null without an acknowledgement.
     """
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:

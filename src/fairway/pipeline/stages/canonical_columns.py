@@ -60,7 +60,7 @@ def canonical_ids(messages: Packed, profile: Profile) -> tuple[Mask, dict[str, p
 
 
 def _read_segments(data: Bytes, found: SdsColumns, segment_format: SegmentFormat) -> SegmentColumns:
-    """Read the segments of the messages; unmark messages whose segment may be broken as canonical."""
+    """Read the segments of the messages; mark messages with a possibly broken segment as not canonical."""
     starts, ends = found.content.starts, found.content.starts + found.content.lengths
     contents = Packed(data, starts, ends)
     segments = read_segments(segment_format, contents)

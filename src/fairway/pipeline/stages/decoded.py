@@ -44,8 +44,8 @@ READ: Final = (
 CONTENT: Final = "content binary"
 
 DECODED: Final = f"{CARRIER}, sources array<string>, status string, error string, {READ}, {CONTENT}"
-"""The table of decoded messages, one row for each row of ``waku_messages``; columns from ``kind`` on are null unless
-``status`` is ``ok``, those of the segment header also when the content is no segment."""
+"""The table of decoded messages, one row for each row of ``waku_messages``. Columns from ``kind`` on are null unless
+``status`` is ``ok``. Columns of the segment header are also null if the content is not a segment."""
 
 
 def decoded(

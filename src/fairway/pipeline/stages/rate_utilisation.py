@@ -1,7 +1,7 @@
 """From ``sds_messages`` and ``repeats`` to ``rate_utilisation``: the transmissions of each sender in each epoch.
 
-Every transmission, also of a retry or a sync message, counts in the epoch of its timestamp, as for validators of RLN;
-epochs are aligned to the Unix epoch. One sending on several shards counts once. The limit belongs to a membership,
+Every transmission, also of a retry or a sync message, counts in the epoch of its timestamp, as for validators of RLN.
+Epochs are aligned to the Unix epoch. One sending on several shards counts once. The limit belongs to a membership,
 which an archive does not show: several senders may share a node, and another participant may transmit a repair. This
 stage charges the author, in each channel separately, because equal sender ids in two channels may be two senders.
 

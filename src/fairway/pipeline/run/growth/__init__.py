@@ -1,8 +1,8 @@
-"""Growth: takes what is new in the sources of a run into its tables, instead of making them anew.
+"""Growth: adds new rows of the sources to the tables of a run, instead of rebuilding the tables.
 
 ::
 
     new_rows -> messages -> channels -> logs -> figures -> growing: files, and a commit of each table
 
-`held_rows` finds the rows of the tables that are touched; `whole_run` says when a run over everything is needed.
+`held_rows` finds the affected rows of the tables; `whole_run` has the exception that requests a run over all rows.
 """

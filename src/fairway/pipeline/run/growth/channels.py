@@ -1,7 +1,7 @@
-"""What SDS messages that come and go do to what is put together and looked up: everything but the logs of channels.
+"""Changes by added and removed SDS messages to reassembled messages, missing messages and acknowledgements.
 
-The functions of the stages run over all rows about the sets of segments, or about the messages, that are touched: those
-of the tables and the new ones. What the tables had about these goes, what the functions give comes.
+The functions of the stages run over all rows, old and new, about the affected sets of segments or messages. Their
+results replace the old rows of the tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def segment_changes(
     profile: Profile | None,
     config: SegmentationConfig,
 ) -> dict[str, TableChange]:
-    """Return how ``incomplete``, ``computed_segments`` and ``delivered`` change."""
+    """Return the changes of ``incomplete``, ``computed_segments`` and ``delivered``."""
     change = messages.tables["sds_messages"]
     touched = pa.concat_tables(
         part.filter(pc.is_valid(part["segment_hash"])).select(list(_GROUP)) for part in (change.removed, change.added)
@@ -74,10 +74,10 @@ def segment_changes(
 def heard_changes(
     held: Mapping[str, HeldRows], sds_messages: TableChange, computed: TableChange
 ) -> tuple[dict[str, TableChange], pa.Table]:
-    """Return how ``missing_messages``, ``acknowledgements`` and ``ack_latency`` change, and who cites what is touched.
+    """Return the changes of ``missing_messages``, ``acknowledgements`` and ``ack_latency``, and the citing messages.
 
-    ``computed`` is the change of ``computed_segments``. Who cites has the cited key, and the ``lamport`` of the content
-    messages that cite.
+    ``computed`` is the change of ``computed_segments``. The citing messages are the content messages that cite an
+    affected message; the table has the cited key and the ``lamport`` of the citing message.
     """
     moved = [sds_messages.removed, sds_messages.added]
     touched = pa.concat_tables(
@@ -107,7 +107,7 @@ def heard_changes(
         "acknowledgements": acknowledged.table,
         "ack_latency": latency_rows(sent_keyed, acknowledged),
     }
-    # What the tables have now is dated by messages that are there still, or were.
+    # Old rows may have the time of a message that is removed.
     gone = sds_messages.removed["timestamp_ns"]
     spans = {
         "missing_messages": Span.of("last_cited_ns", cited["cited_at_ns"], gone),
@@ -122,7 +122,7 @@ def heard_changes(
 
 
 def _near(touched: pa.Table) -> Chosen:
-    """Return what chooses these messages, and those that may cite some of them."""
+    """Return a filter that chooses these messages, and messages that may cite them."""
     are_touched = among(touched, KEY)
     ids = touched["message_id"].unique()
 
@@ -150,7 +150,7 @@ def _whole(messages: pa.Table) -> pa.Table:
 
 
 def _delivered(delivered: HeldRows, carriers: pa.Table) -> pa.Table | None:
-    """Return the rows of ``delivered`` of messages of which some SDS messages (`MESSAGE_KEYS`) are the first."""
+    """Return the rows of ``delivered`` whose first SDS message is among ``carriers`` (`MESSAGE_KEYS`)."""
     if not carriers.num_rows:
         return None
     chosen = among(carriers, KEY)

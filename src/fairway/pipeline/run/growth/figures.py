@@ -1,7 +1,7 @@
-"""What changes of the other tables do to the tables of figures, and to the balance of rows.
+"""Changes of the tables of figures, and of the balance of rows, by changes of the other tables.
 
-Sums are added up as in a run; what goes counts negative. Percentiles of latencies and the first and last time of a
-participant are no sums: for the channels that are touched they come from a few narrow columns of all rows.
+Sums are added up as in a run; removed rows count negative. Percentiles of latencies and the first and last time of a
+participant are not sums: for affected channels they are computed from a few narrow columns of all rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def figure_changes(
     rate_limit: int | None,
     stores: Collection[str],
 ) -> dict[str, TableChange]:
-    """Return how the tables of figures change; ``stores`` are the names of all stores that were read."""
+    """Return the changes of the tables of figures; ``stores`` are the names of all stores that were read."""
     return {
         **_of_participants(held, changes),
         "bandwidth": _bandwidth(held["bandwidth"], changes),
@@ -61,7 +61,7 @@ def figure_changes(
 
 
 def balance_change(changes: Mapping[str, TableChange]) -> dict[str, int]:
-    """Return by how much the terms of the balance (`fairway.pipeline.run.summing.balance_terms`) grow."""
+    """Return the increase of each term of the balance (`fairway.pipeline.run.summing.balance_terms`)."""
     grown: dict[str, int] = {}
     for name, change in changes.items():
         for sign, rows in ((1, change.added), (-1, change.removed)):
@@ -82,7 +82,7 @@ def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, TableCh
     known = senders.select(SUMS.names)
     gone = changes["sds_messages"].removed
     both = pa.concat_tables([known.cast(SUMS), moved])
-    if gone.num_rows:  # perhaps the first or the last that its sender sent
+    if gone.num_rows:  # a removed row may be the first or last of its sender
         both = _with_times(both, gone, held["sds_messages"].changed(changes["sds_messages"]))
     sums = added_sums(both).select(SUMS.names).cast(SUMS)
     sums = sums.filter(_any_figure(sums))
@@ -100,7 +100,7 @@ def _of_participants(held: Mapping[str, HeldRows], changes: Mapping[str, TableCh
 
 
 def _signed(sums: pa.Table, sign: int) -> pa.Table:
-    """Return sums as they are, or as what is taken away; then they tell nothing of times."""
+    """Return sums unchanged, or negated and without times."""
     if sign > 0:
         return sums
     columns = {
@@ -159,7 +159,7 @@ def _rate_utilisation(
 
 
 def _within(starts_ms: NDArray[np.int64], epoch_ms: int) -> Span:
-    """Return where the timestamps within epochs are, by their starts in ascending order."""
+    """Return the span of timestamps in epochs, by their starts in ascending order."""
     # Before 1970 a fraction of a millisecond counts with the one after it.
     starts_ms, ends_ms = starts_ms - 1, starts_ms + min(epoch_ms, _LAST_MS)
     starts = np.where(starts_ms <= -_LAST_MS, _FIRST_NS, np.maximum(starts_ms, -_LAST_MS) * NS_PER_MS)

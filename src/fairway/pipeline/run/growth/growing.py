@@ -1,12 +1,12 @@
-"""`grow`: takes what is new in the sources of a finished run into its tables, in this process and without Spark.
+"""`grow`: adds new rows of the sources to the tables of a finished run, in this process and without Spark.
 
 ::
 
     new rows -> messages -> segments, citations -> logs -> figures: a `TableChange` of each table
              -> files of what comes, and in place of those from which something goes -> a version of each table
 
-The rules are those of the stages, over the new rows and the old ones that they touch. What cannot be done so, or would
-cost about as much, raises `WholeRunNeeded`, and the tables stay as they are.
+The rules are those of the stages, applied to the new rows and the old rows that they affect. If this is impossible, or
+costs about as much as a whole run, `WholeRunNeeded` is raised, and the tables stay unchanged.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import TableFiles, told_file
 
 MOST_GROWN: Final = 0.2
-"""The share of the rows of a run that may come or be replaced: with more, a whole run costs less."""
+"""Largest share of the rows of a run to add or replace; with more, a whole run is cheaper."""
 MOST_ROWS: Final = 1_000_000
-"""Rows that may come or be replaced, whatever their share: all of them are in memory."""
+"""Most rows to add or replace, whatever their share: all of them are in memory."""
 _STATISTICS: Final = "statistics"
 _READ: Final = "read"
 _TOPICS: Final = "topics"
@@ -55,7 +55,7 @@ _OF_A_LOG: Final = ("history", "repair", "envelope")
 """Parts of ``bandwidth`` that are at least as large as the ids and citations of a channel."""
 
 NewRows = Callable[[HeldRows, int, Callable[[pa.Table], pa.Table]], pa.Table]
-"""Returns the rows that came: of ``waku_messages``, at most so many, and those that the function wants."""
+"""Function that returns the new rows, from ``waku_messages``, the limit of new rows, and the filter of wanted rows."""
 
 
 def grow(
@@ -67,11 +67,11 @@ def grow(
     stores: Sequence[str],
     most_grown: float = MOST_GROWN,
 ) -> RunSummary:
-    """Add what is new to the finished run that a folder holds, and return the summary.
+    """Add new rows to the finished run of a folder, and return the summary.
 
-    ``new`` returns what came, ``stores`` are the names of all stores that were read.
+    ``new`` returns the new rows, ``stores`` are the names of all stores that were read.
 
-    Raises `WholeRunNeeded` if a whole run is needed; the tables are as they were.
+    Raises `WholeRunNeeded` if a whole run is needed; the tables are then unchanged.
     """
     began_s = time.monotonic()
     run = folder.held
@@ -103,7 +103,7 @@ def grow(
 
 
 def unchanged(folder: RunFolder) -> RunSummary:
-    """Return the summary of the finished run that a folder holds, as it is."""
+    """Return the summary of the finished run of a folder, without changes."""
     run = folder.held
     assert run is not None, "only a finished run is left as it is"
     tables = tuple(run.results[table.name] for table in TABLES)
@@ -119,7 +119,7 @@ def unchanged(folder: RunFolder) -> RunSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Growth:
-    """A finished run that takes new rows in."""
+    """A finished run to which new rows are added."""
 
     held: Mapping[str, HeldRows]
     files: TableFiles
@@ -149,15 +149,15 @@ class _Growth:
         )
 
     def most_rows(self, most_grown: float) -> int:
-        """Return how many rows may come, and be replaced in each table."""
+        """Return the largest number of new rows, and of rows to replace in each table."""
         return maxsize if isinf(most_grown) else min(MOST_ROWS, int(most_grown * self.rows))
 
     def of_channels(self, messages: pa.Table) -> pa.Table:
-        """Return the messages of the channels that are wanted."""
+        """Return the messages of the wanted channels."""
         return of_channels(messages, self.options.selection.channels, self._decoder())
 
     def messages(self, fresh: pa.Table) -> MessageChanges:
-        """Return what new rows do to the tables of messages."""
+        """Return the changes of the tables of messages by new rows."""
         return message_changes(self.held, fresh, self._decoder(), self.topics.decided())
 
     def _decoder(self) -> BatchDecoder:
@@ -165,7 +165,7 @@ class _Growth:
         return BatchDecoder(options.profile, None, self.keys, channel_topics=options.channel_topics)
 
     def changes(self, messages: MessageChanges, stores: Sequence[str]) -> dict[str, TableChange]:
-        """Return how each table changes."""
+        """Return the change of each table."""
         options, held = self.options, self.held
         config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
         found = {**messages.tables, **segment_changes(held, messages, self._decoder(), options.profile, config)}
@@ -177,9 +177,9 @@ class _Growth:
         return found
 
     def _refuse_large_channels(self, bandwidth: pa.Table, channel_stats: pa.Table) -> None:
-        """Raise if a log that changes may be too large to be ordered as a whole: such ones are made in ranges."""
+        """Raise if a changed log may be too large to order as a whole: only a whole run orders by ranges."""
         channels = channel_stats["channel_id"].combine_chunks()
-        # The log of a channel that only got repeats does not change.
+        # Repeats do not change the log of a channel.
         parts = bandwidth.filter(pc.is_in(bandwidth["channel_id"], value_set=channels))
         parts = parts.filter(pc.is_in(parts["part"], value_set=pa.array(_OF_A_LOG)))
         places = pc.index_in(parts["channel_id"], value_set=channels).to_numpy()
@@ -189,7 +189,7 @@ class _Growth:
             raise WholeRunNeeded("a channel that grew may be too large to be ordered as a whole")
 
     def written(self, change: TableChange, before: TableResult, seconds: float) -> TableResult:
-        """Write the files of a table that differ from those before, and return the table."""
+        """Write the changed files of a table, and return the table."""
         name = before.name
         gone = RemovedRows.of(change.removed)
         parts = [part for part in before.parts if part.name not in gone.by_file]
@@ -200,7 +200,7 @@ class _Growth:
         return TableResult.of(name, parts, seconds)
 
     def _without(self, name: str, file: str, gone: RemovedRows) -> Iterator[TableFile]:
-        """Write a file again without the rows that are gone from it."""
+        """Write a file again without its removed rows."""
         start, kept = 0, []
         for rows in self.files.read(name, [file]):
             counts = gone.counting(file, start, rows.num_rows)

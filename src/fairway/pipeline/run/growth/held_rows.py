@@ -1,8 +1,8 @@
 """`HeldRows`: finds rows of a finished table by their values, in this process and without Spark.
 
-What is looked up is decided on few columns; of the others only row groups with a hit are read. A row that was found has
-its place (`PLACES`), so that it can be replaced: `HeldRows.changed` is the table after that, which nobody has written
-yet.
+A lookup reads few columns to choose rows, and the other columns only in row groups with a hit. A found row has its
+place (`PLACES`), so that it can be replaced. `HeldRows.changed` returns the table after the change, before it is
+written.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ PLACES: Final = pa.schema([("file", pa.string()), ("row", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """By file, the places of its rows that do not count any more, in ascending order; the files have them still."""
+    """By file, the places of removed rows, in ascending order; the files still contain them."""
 
     by_file: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, places: pa.Table) -> Self:
-        """Return what a table of `PLACES` lists; rows without a place are in no file."""
+        """Return the rows that a table of `PLACES` lists; rows without a place are in no file."""
         places = places.filter(places.column("file").is_valid())
         files = pc.unique(places.column("file")).to_pylist()
         rows = places.column("row")
         return cls({file: np.unique(rows.filter(pc.equal(places.column("file"), file)).to_numpy()) for file in files})
 
     def counting(self, file: str, start: int, count: int) -> NDArray[np.bool_]:
-        """Return which of ``count`` rows of a file, from the row ``start`` on, count."""
+        """Return which of ``count`` rows of a file, from the row ``start`` on, are not removed."""
         mask = np.ones(count, np.bool_)
         gone = self.by_file.get(file)
         if gone is not None:
@@ -52,25 +52,25 @@ class RemovedRows:
 
 
 Chosen = Callable[[pa.Table], NDArray[np.bool_]]
-"""Tells of some rows, with the columns that decide, which are wanted."""
+"""Function from rows, with the deciding columns, to a mask of the wanted rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Values that wanted rows may have in a column, so that row groups without one are not read.
+    """Values of a column in wanted rows; row groups without any of them are not read.
 
-    They are integers, text or binary.
+    The values are integers, text or binary.
     """
 
     column: str
     starts: Sequence[Any]
-    """Where the ranges of these values start, in ascending order."""
+    """The first value of each range, in ascending order."""
     ends: Sequence[Any]
-    """The last value of each range, in ascending order, too."""
+    """The last value of each range, in ascending order."""
 
     @classmethod
     def of(cls, column: str, *values: pa.ChunkedArray) -> Self:
-        """Return that the values are among some; nulls are left out."""
+        """Return the span of the given values, without nulls."""
         found = sorted({value for each in values for value in pc.unique(each).to_pylist() if value is not None})
         return cls(column, found, found)
 
@@ -89,7 +89,7 @@ _PLACES: Final = tuple(PLACES.names)
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What becomes of a table: rows of it that go, as they were found, and rows that come."""
+    """The change of a table: removed rows, as they were found, and added rows."""
 
     removed: pa.Table
     """All columns, and the places."""
@@ -97,7 +97,7 @@ class TableChange:
 
     @classmethod
     def of(cls, name: str, removed: pa.Table | None = None, added: pa.Table | None = None) -> Self:
-        """Return the change of a table with this name; its columns may come in any order."""
+        """Return the change of a table with this name; its columns may have any order."""
         schema = exact_schema_of(name)
         places = pa.schema([*schema, *PLACES])
         return cls(
@@ -107,7 +107,7 @@ class TableChange:
 
     @property
     def rows(self) -> int:
-        """Return by how many rows the table grows."""
+        """Return the number of added minus removed rows."""
         return int(self.added.num_rows - self.removed.num_rows)
 
 
@@ -118,11 +118,11 @@ class HeldRows:
     files: TableFiles
     name: str
     names: Sequence[str]
-    """Of its files."""
+    """The removed rows of its files."""
     removed: RemovedRows = field(default_factory=RemovedRows)
-    """Rows of the files that others replace, in no commit yet."""
+    """Rows of the files that a change removes, not committed yet."""
     added: pa.Table | None = None
-    """Rows that are in no file yet."""
+    """Added rows that are in no file yet."""
 
     def changed(self, change: TableChange) -> Self:
         """Return the table after a change."""
@@ -136,10 +136,10 @@ class HeldRows:
     def found(
         self, by: Sequence[str], chosen: Chosen, columns: Sequence[str] | None = None, span: Span | None = None
     ) -> pa.Table:
-        """Return the rows that are chosen, with some columns, by default all, and their places.
+        """Return the chosen rows, with some columns, by default all, and their places.
 
-        ``by`` are the columns that decide, as paths in the files, such as ``sources.list.element``. ``span`` holds for
-        all rows in files that are chosen. Rows that are in no file have null for a place.
+        ``by`` are the deciding columns, as paths in the files, such as ``sources.list.element``. All chosen rows in
+        files have a value in ``span``. Rows in no file have a null place.
         """
         schema = exact_schema_of(self.name)
         shape = schema if columns is None else pa.schema([schema.field(column) for column in columns])
@@ -213,9 +213,9 @@ def are_among(rows: pa.Table, known: pa.Table, columns: Sequence[str]) -> NDArra
 
 
 def among(known: pa.Table, columns: Sequence[str]) -> Chosen:
-    """Return what chooses the rows that are equal to one of ``known`` in some columns; null equals null.
+    """Return a filter for the rows that equal a row of ``known`` in some columns; null equals null.
 
-    The last one decides most, so that only of few rows the others are compared.
+    The last column is compared first, so it should be the most selective.
     """
     *others, last = columns
     distinct = known.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([]).combine_chunks()

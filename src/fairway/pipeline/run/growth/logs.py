@@ -1,9 +1,10 @@
-"""What SDS messages that come and go do to ``sds_ordered``, the logs of channels.
+"""Changes of ``sds_ordered``, the logs of channels, by added and removed SDS messages.
 
-Of each channel that is touched there is a Lamport timestamp before which nothing changes: no message came or went, none
-cites what came, went or is missing in another way now. If the rows before it are the first ones of the log, they stay.
-The rest is ordered by `channel_logs`, together with a stand-in for each message before it that the rest descends from:
-the stand-in cites nothing but the missing message that the real one waits for. Otherwise the whole log is made anew.
+Each affected channel has a Lamport timestamp, the cut, before which nothing changes. Before the cut no message is added
+or removed, and no message cites one whose absence changes. If the rows before the cut are the first rows of the log,
+they stay. `channel_logs` orders the rest, together with a stand-in for each earlier message that the rest cites,
+directly or by a computed segment. A stand-in cites only the missing message that the real message waits for. Otherwise
+the whole log is rebuilt.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def log_changes(
     citing: pa.Table,
     max_channel_bytes: int,
 ) -> TableChange:
-    """Return how ``sds_ordered`` changes.
+    """Return the change of ``sds_ordered``.
 
-    ``changes`` are those of ``sds_messages``, ``missing_messages`` and ``computed_segments``. ``citing`` says which
-    content messages cite what is touched: the cited key and the ``lamport`` of the message. All channels are smaller
-    than ``max_channel_bytes``.
+    ``changes`` are those of ``sds_messages``, ``missing_messages`` and ``computed_segments``. ``citing`` has the
+    content messages that cite an affected message: the cited key and the ``lamport`` of the citing message. All
+    channels must be smaller than ``max_channel_bytes``.
     """
     moved = [_content(part) for part in (changes["sds_messages"].removed, changes["sds_messages"].added)]
     absences = [_absences(changes, "removed"), _absences(changes, "added")]
@@ -88,13 +89,13 @@ def log_changes(
 
 
 class _Cuts:
-    """Where the logs of the channels that are touched are cut: by channel, the Lamport timestamp of the rest."""
+    """The cuts of the logs of affected channels: by channel, the Lamport timestamp where the rest begins."""
 
     def __init__(self, channels: pa.Array, clocks: NDArray[np.int64], before: NDArray[np.int64]) -> None:
         self._channels = channels
         self._clocks = clocks
         self._before = before
-        """How many messages stay, by channel."""
+        """Number of messages that stay, by channel."""
 
     @classmethod
     def of(cls, places: pa.Table) -> _Cuts:
@@ -105,16 +106,16 @@ class _Cuts:
 
     @property
     def span(self) -> Span:
-        """Return the Lamport timestamps that messages of the rest may have."""
+        """Return the span of Lamport timestamps of the rest."""
         return Span("lamport", [int(self._clocks.min())], [_NEVER])
 
     @property
     def channels(self) -> Span:
-        """Return the channels that are touched."""
+        """Return the span of the affected channels."""
         return Span.of("channel_id", pa.chunked_array([self._channels]))
 
     def are_touched(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Return which rows are of a channel that is touched."""
+        """Return which rows are of an affected channel."""
         touched: NDArray[np.bool_] = self._of(rows) != NOTHING
         return touched
 
@@ -131,7 +132,7 @@ class _Cuts:
         return chosen
 
     def held_by(self, log: pa.Table) -> _Cuts:
-        """Return the cuts before which there is the beginning of a log, by the logs of these channels (`_OUTLINE`)."""
+        """Return the cuts whose earlier rows are the first rows of a log, from the logs (`_OUTLINE`)."""
         of, count = self._of(log), len(self._channels)
         is_before = ~self.behind(log)
         before = np.bincount(of[is_before], minlength=count)
@@ -143,7 +144,7 @@ class _Cuts:
         return _Cuts(self._channels, clocks, np.where(whole, 0, before))
 
     def placed(self, ordered: pa.Table, stand_ins: pa.Table) -> pa.Table:
-        """Return logs without their stand-ins, with the positions that they have behind what stays."""
+        """Return logs without their stand-ins, with positions that follow the rows that stay."""
         shift = self._before - np.bincount(self._of(stand_ins), minlength=len(self._channels))
         positions = ordered["position"].to_numpy() + shift[self._of(ordered)]
         column = ordered.schema.get_field_index("position")
@@ -165,7 +166,7 @@ def _content(messages: pa.Table) -> pa.Table:
 
 
 def _absences(changes: Mapping[str, TableChange], side: str) -> pa.Table:
-    """Return what was absent, or is (`ABSENT`)."""
+    """Return the absent messages (`ABSENT`) before or after the change, by ``side``."""
     missing, computed = (getattr(changes[name], side) for name in ("missing_messages", "computed_segments"))
     return pa.concat_tables([absent_of(missing), computed_in(computed)])
 
@@ -178,7 +179,7 @@ def _cited(logged: pa.Table) -> pa.Table:
 
 
 def _standing_in(log: pa.Table) -> pa.Table:
-    """Return rows of a log as messages (`LOGGED`) that cite only what they wait for."""
+    """Return rows of a log as messages (`LOGGED`) that cite only the message they wait for."""
     waits = log["waits_for"].combine_chunks()
     ends = np.cumsum(np.append(0, pc.is_valid(waits).to_numpy(zero_copy_only=False)))
     columns = {name: pa.nulls(log.num_rows, LOGGED.field(name).type) for name in LOGGED.names}

@@ -1,7 +1,7 @@
-"""What new rows of the sources do to ``waku_messages``, ``sds_messages``, ``repeats`` and ``quarantine``.
+"""Changes of ``waku_messages``, ``sds_messages``, ``repeats`` and ``quarantine`` by new rows of the sources.
 
-Each rule is that of a run (`fairway.pipeline.stages`), over the new rows and the old ones that they meet: copies of a
-WakuMessage by its hash, copies of an SDS message by its channel and id.
+The rules are those of a run (`fairway.pipeline.stages`), applied to the new rows and the old rows with the same key.
+The key of a WakuMessage is its hash, that of an SDS message its channel and id.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _CONTENT: Final = tuple(name for name in _ONCE.names if name not in {"sources", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageChanges:
-    """How the tables of messages change."""
+    """Changes of the tables of messages."""
 
     tables: Mapping[str, TableChange]
     come: pa.Table
-    """The rows that come to ``sds_messages``, with their contents."""
+    """The rows added to ``sds_messages``, with their contents."""
     claims: pa.Table
-    """On which content topics new messages claim channels (`CLAIMS`)."""
+    """The claims of new messages (`CLAIMS`): channels and content topics."""
 
 
 def message_changes(
     held: Mapping[str, HeldRows], fresh: pa.Table, decoder: BatchDecoder, topics: ChannelTopics
 ) -> MessageChanges:
-    """Return what new rows of ``waku_messages``, as sources give them, do; ``topics`` are those of decided channels.
+    """Return the changes by new rows of the sources; ``topics`` are those of decided channels.
 
-    Raises `WholeRunNeeded` for content that differs from what is known under the same hash.
+    Raises `WholeRunNeeded` for content that differs from the known content under the same hash.
     """
     once = pa.concat_tables([_ONCE.empty_table(), *(part.cast(_ONCE) for part in each_once(fresh))])
     known = held["waku_messages"].found(_HASH, among(once, _HASH))
@@ -72,7 +72,7 @@ def message_changes(
     after = held["waku_messages"].changed(waku)
     known_hashes = pa.concat_tables(part.select(_HASH) for part in (held_firsts, held_repeats, disputed))
     met = decoded_again(after, known_hashes, decoder)
-    # What is forged under the same id in another channel is no matter of these.
+    # Forged messages with the same id in another channel are unrelated.
     met = met.filter(pa.array(are_among(met, decoded, MESSAGE_KEY)))
     firsts, repeats, left_out = _told_apart(pa.concat_tables([decoded, met]))
     come = firsts.filter(pa.array(~are_among(firsts, held_firsts, _HASH)))
@@ -83,7 +83,7 @@ def message_changes(
             left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources", "damaged"))
         )
 
-    # In quarantine is also what only has another store now.
+    # The quarantine also has messages whose stores change.
     copied_there = held["quarantine"].found(_HASH, among(copied, _HASH))
     disputed = disputed.filter(pa.array(are_among(disputed, met, _HASH) & ~are_among(disputed, copied_there, _HASH)))
     moved = copied_there.filter(pa.array(are_among(copied_there, met, _HASH)))
@@ -103,7 +103,7 @@ def message_changes(
 
 
 def decoded_again(waku_messages: HeldRows, hashes: pa.Table, decoder: BatchDecoder) -> pa.Table:
-    """Return the messages of some hashes (``message_hash``) as they are decoded, with their contents."""
+    """Return the messages of some hashes (``message_hash``), decoded again, with their contents."""
     if not hashes.num_rows:
         return _DECODED.empty_table()
     _, decoded = _decoded(waku_messages.found(_HASH, among(hashes, _HASH)), decoder)
@@ -111,13 +111,13 @@ def decoded_again(waku_messages: HeldRows, hashes: pa.Table, decoder: BatchDecod
 
 
 def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
-    """Return messages that are known, with the stores and copies of the same ones that came again."""
+    """Return known messages, with the stores and copies of their new rows added."""
     if not known.num_rows:
         return _WAKU.empty_table()
     both = pa.concat_tables([known.select(_ONCE.names), again])
     content, hashes = codes_of(*(both[name] for name in _CONTENT)), codes_of(both["message_hash"])
     if len(np.unique(content)) > len(np.unique(hashes)):
-        # Which of them stays depends on stores of which nobody remembers what they had.
+        # The choice depends on the contents of each store, which the tables do not record.
         raise WholeRunNeeded("a message came again with other content under the same hash")
     source = pa.nulls(both.num_rows, pa.string())
     merged = merged_copies(both.append_column("source", source)).select(_ONCE.names).cast(_ONCE)
@@ -125,7 +125,7 @@ def _with_copies(known: pa.Table, again: pa.Table) -> pa.Table:
 
 
 def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Table]:
-    """Return what of messages, each once, cannot be decoded (as rows of ``quarantine``), and what is decoded."""
+    """Return the undecodable messages (as rows of ``quarantine``), and the decoded ones; ``messages`` has each once."""
     if not messages.num_rows:
         return _QUARANTINE.empty_table(), _DECODED.empty_table()
     table = pa.Table.from_batches([decoder.batch(batch) for batch in decoding_batches(messages)])
@@ -135,7 +135,7 @@ def _decoded(messages: pa.Table, decoder: BatchDecoder) -> tuple[pa.Table, pa.Ta
 
 
 def _on_topics(decoded: pa.Table, topics: ChannelTopics) -> tuple[pa.Table, pa.Table]:
-    """Return the messages on the topics of their channels, and others as rows of ``quarantine``, without stores."""
+    """Return the messages on the topics of their channels, and the others as rows of ``quarantine`` without stores."""
     if not topics:
         return decoded, _QUARANTINE.empty_table()
     errors = [
@@ -163,7 +163,7 @@ def _told_apart(decoded: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
 
 
 def _with_stores(quarantined: pa.Table, messages: pa.Table) -> pa.Table:
-    """Return rows of ``quarantine`` with the stores that their messages are in now."""
+    """Return rows of ``quarantine`` with the present stores of their messages."""
     place = pc.index_in(quarantined["message_hash"], value_set=messages["message_hash"].combine_chunks())
     column = quarantined.schema.get_field_index("sources")
     stores = quarantined.set_column(column, quarantined.schema.field(column), holders(messages).take(place))

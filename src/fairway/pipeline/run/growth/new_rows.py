@@ -1,9 +1,9 @@
-"""What is new in the sources of a run since its tables were made.
+"""New rows in the sources of a run since its tables were made.
 
-A Parquet table grows by files: those that the run did not know by name, size and time. Of other archives all rows
-are read, and those are new whose hash the tables do not have from this source. A source from which something is gone,
-in which a file was changed, or which has a message more often than before, needs a whole run: the tables say how often
-a message came, and not how often from which source.
+A Parquet table grows by files: a file is new if the run does not know its name, size and time. Other archives are read
+whole: a row is new if the tables do not have its hash from this source. A source needs a whole run if rows are gone, a
+file was changed, or a message has more copies than before. The tables record the number of copies of a message, not the
+number for each source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PIECE_BYTES: Final = 67_108_864
 Described = Mapping[str, Any]
 """A source as ``run.json`` describes it: label, uri and fingerprint."""
 States = Sequence[Sequence[Any]]
-"""Name, size and time of files; none of what is no file."""
+"""Name, size and time of files; empty for a source without files."""
 
 
 def new_rows(
@@ -40,10 +40,10 @@ def new_rows(
 ) -> pa.Table:
     """Return the wanted rows of the sources that are new since they were as ``known`` describes them.
 
-    Each source comes with its description, too: files that came since then are for the next time. ``selection`` is what
-    sources can look for by themselves, ``wanted`` returns what is wanted of the rows that they give.
+    Each source is given with its current description; later files are for the next run. ``selection`` is the filter
+    that sources apply themselves; ``wanted`` filters the rows that they return.
 
-    Raises `WholeRunNeeded` if something is gone, or more than ``most_rows`` are new.
+    Raises `WholeRunNeeded` if rows are gone, or more than ``most_rows`` are new.
     """
     before = {(told["label"], told["uri"]): told["fingerprint"] for told in known}
     gone = before.keys() - {(told["label"], told["uri"]) for _, told in sources}
@@ -65,7 +65,7 @@ def new_rows(
 def _of_source(
     source: RunSource, before: States | None, now: States, held: HeldRows, selection: Selection
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a source that are new, by the states of its files; these are None for another source."""
+    """Yield the new rows of a source, by the states of its files; None for a source without files."""
     if before == now and now:
         return
     scan = source.scan(selection)

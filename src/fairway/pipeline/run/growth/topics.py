@@ -1,7 +1,7 @@
-"""Whether a channel is on the topic that it was on before, after new messages claim it.
+"""Check that new messages do not change the topic of a channel.
 
-What is decided from all messages of a channel (`fairway.pipeline.run.topics`) may turn out otherwise with more of them.
-Then rows of other tables would have to come back from the quarantine, or go there: that is for a whole run.
+The topic is decided from all messages of a channel (`fairway.pipeline.run.topics`), so that more messages may change
+it. Then rows move into or out of the quarantine, which needs a whole run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _KEY = ("channel_id", "content_topic")
 
 
 def grown_topics(known: CountedTopics, claims: pa.Table, sds_messages: HeldRows) -> CountedTopics:
-    """Return which channels have messages on several topics, with those of new messages (`CLAIMS`).
+    """Return which channels have messages on several topics, including new messages (`CLAIMS`).
 
-    Raises `WholeRunNeeded` if a channel may be on another topic than before, or on one that nobody counted yet.
+    Raises `WholeRunNeeded` if a channel may be on another topic than before, or on a topic without a count.
     """
     fresh: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
     for name, topic, messages in zip(*(column.to_pylist() for column in claims.columns), strict=True):
@@ -36,7 +36,7 @@ def grown_topics(known: CountedTopics, claims: pa.Table, sds_messages: HeldRows)
 def _grown(known: TopicCount, fresh: dict[str | None, int]) -> TopicCount:
     total = known.total + sum(fresh.values())
     grown = TopicCount(known.topic, known.most + fresh.get(known.topic, 0), total)
-    # Of the other topics only is known how many messages they have together.
+    # Of the other topics only the total number of messages is known.
     others = [known.total - known.most + messages for topic, messages in fresh.items() if topic != known.topic]
     if grown.is_decided != known.is_decided or any(is_enough(most, total) for most in others):
         raise WholeRunNeeded("a channel may be on another content topic than before")
@@ -44,11 +44,11 @@ def _grown(known: TopicCount, fresh: dict[str | None, int]) -> TopicCount:
 
 
 def _are_elsewhere(claims: pa.Table, known: CountedTopics, sds_messages: HeldRows) -> bool:
-    """Return whether there are messages of a channel that had one topic, on another than the new ones are on."""
+    """Return whether a channel that had one topic has old messages on another topic than the new ones."""
     has_one = pc.invert(pc.is_in(claims["channel_id"], value_set=pa.array(known.channels, pa.string())))
     claims = claims.filter(has_one).combine_chunks()
     wanted = dict(zip(*(claims[name].to_pylist() for name in _KEY), strict=True))
-    # All messages of such a channel are on one topic, so that any file with one tells.
+    # All messages of such a channel are on one topic, so any one message shows it.
     for part in sds_messages.by_file():
         if not wanted:
             return False
