@@ -28,7 +28,7 @@ BUCKET_BYTES: Final = 67_108_864
 """Bytes of the sources in one bucket, which a task holds in memory, partly twice."""
 _SMALL_BUCKET_BYTES: Final = 4_194_304
 _FEW_BUCKETS: Final = 16
-"""Buckets for each core, unless they would be tiny, to keep all cores busy until the end."""
+"""Least number of buckets, unless they would be smaller than `_SMALL_BUCKET_BYTES`; it keeps all cores busy."""
 _BUCKETS_OF_UNKNOWN: Final = 64
 """Buckets for sources of unknown size. A bucket that does not fit in memory is processed in pieces."""
 _UNKNOWN_PER_CORE: Final = 4

@@ -5,9 +5,9 @@ another WakuMessage. A run that knows the repeated messages groups only these. A
 read them, without a shuffle of their payloads.
 
 A WakuMessage is recognised by the first 8 bytes of its hash, its *head*. Two messages may share a head, or rows of one
-hash may differ in decoded columns. `disagree` detects both, and the run then groups all rows. An SDS message is
-recognised by a hash of its ids, its *key*: a shared key only groups unrelated messages. So neither a coincidence nor a
-forged table changes a result.
+hash may differ in columns that the decoder reads. `disagree` detects both, and the run then groups all rows. An SDS
+message is recognised by a hash of its ids, its *key*: a shared key only groups unrelated messages. So neither a
+coincidence nor a forged table changes a result.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def repeated_in(
 
 
 def disagree(copies: pa.Table) -> bool:
-    """Return whether rows that share a head differ in message or decoded columns.
+    """Return whether rows that share a head are of several messages, or differ in columns that the decoder reads.
 
     ``copies`` must have all rows of each head in it.
     """

@@ -76,7 +76,7 @@ class TableResult:
     version: int | None = None
     """The version of the Delta table; None while it is not committed."""
     parts: tuple[TableFile, ...] = ()
-    """Its files; empty for a committed table, whose log names them."""
+    """Its files; JSON omits those of a committed table, whose log names them."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class SplitChannel:
         return sum(count for other, count in self.counts.items() if other < number)
 
     def as_json(self) -> dict[str, Any]:
-        """Return values for JSON."""
+        """Return the value as JSON types."""
         return asdict(self) | {"counts": sorted(self.counts.items())}
 
     @classmethod

@@ -1,8 +1,8 @@
 """The jobs of a run: which tables each writes, which it reads, and its plan for Spark.
 
-A job reads tables of earlier jobs, or the sources, and writes one or more tables, so that memory is bounded by the
-memory of Spark, and an interrupted run continues with the same job. The result of its plan is notes: the files that
-tasks wrote, and facts for later jobs. The folder keeps both.
+A job reads tables of earlier jobs, or the sources, and writes one or more tables. So memory is bounded by the memory of
+Spark, and an interrupted run continues with the same job. The result of its plan is notes: the files that tasks wrote,
+and facts for later jobs. The folder keeps both.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def _statistics(run: Materials) -> DataFrame:
 
 
 _BUCKETS_FOR_SUMS: Final = 8
-"""Divisor of the tasks for sums, which have far fewer rows than they count."""
+"""Divisor of the buckets for sums, which have far fewer rows than they count."""
 _BUCKETS_FOR_COPIES: Final = 8
 """Divisor of the buckets if only repeated messages are grouped."""
 _LEAST_BUCKETS_OF_COPIES: Final = 16

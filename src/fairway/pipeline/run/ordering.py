@@ -7,7 +7,7 @@
     tasks over files of computed_segments: absent messages, too ----+
 
 Most channels are whole in one range, and its task orders them. In a split channel in order and without gaps, the task
-of each range numbers its part; the previous job counted the messages of each range. The parts of a split channel with
+of each range numbers its part. The previous job counted the messages of each range. The parts of a split channel with
 gaps go to the task of its first range, which processes them in turn (`carried_logs`). A split channel with broken
 clocks goes there as a whole, if it fits. If not, its messages are ``not-computed``. No contents are read.
 

@@ -88,7 +88,7 @@ def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[P
 
 
 def split_channels(bounds: Sequence[Place]) -> list[str]:
-    """Return the channels that contain a bound."""
+    """Return the channels that a bound splits."""
     return sorted({channel for channel, clock, _ in bounds if clock != FIRST_CLOCK})
 
 

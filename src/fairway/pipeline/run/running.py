@@ -62,9 +62,9 @@ def run(
     of its own that it stops at the end. ``out`` is a path, or a URI such as ``s3://bucket/run`` (`Location`). On a
     cluster the driver and all executors must share the path.
 
-    Raises `ConfigurationError` for invalid sources, options or an unusable folder, the errors of a source that cannot
-    be read, `StoreFullError` if there is no room for the tables, `StorageError` if writing them fails otherwise, and
-    `PipelineError` for other errors of Spark.
+    Raises `ConfigurationError` for invalid sources, options or an unusable folder, and the errors of an unreadable
+    source. Raises `StoreFullError` if there is no room for the tables, `StorageError` if writing them fails otherwise,
+    and `PipelineError` for other errors of Spark.
     """
     options = RunOptions(
         profile=profile,

@@ -58,7 +58,7 @@ class CountedTopics:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Return values for JSON."""
+        """Return the value as JSON types."""
         return {"complete": self.is_complete, "channels": [[name, *told] for name, told in self.channels.items()]}
 
     @classmethod

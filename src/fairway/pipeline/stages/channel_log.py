@@ -1,8 +1,8 @@
 """`channel_logs`: the logs of channels, a function over Arrow tables, without Spark.
 
-It reads ids and citations, but no content. A channel has a gap if a message is missing, and a broken clock if a message
-cites another whose timestamp is not below its own. `fairway.pipeline.stages.causal_order` describes the order of such
-channels. All others have the order of SDS: (Lamport timestamp, message id).
+It reads ids and citations, but no content. A channel has a gap if a message is missing. It has a broken clock if a
+message cites another whose timestamp is not below its own. `fairway.pipeline.stages.causal_order` describes the order
+of such channels. All others have the order of SDS: (Lamport timestamp, message id).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A message may be in several stores, and a store node may return it on two pages. Rows with the same message hash
 (14/WAKU2-MESSAGE, "Deterministic message hashing") are the same message; the hash covers everything except ``version``
 and the RLN proof. If rows under one hash differ, a row whose contents match the hash is kept: the others were damaged.
-Among several candidates, the first in the order of all columns is kept, in any order of the input; its proof is the
+Among several candidates, the first in the order of all columns is kept, in any order of the input. Its proof is the
 least of all copies.
 """
 

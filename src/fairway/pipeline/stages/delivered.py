@@ -25,8 +25,8 @@ DELIVERED: Final = (
     " timestamp timestamp, timestamp_ns bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
 )
 """The table of delivered messages. ``lamport`` is that of the first segment, null for ephemeral messages; ``sds_ids``
-are the SDS messages that carried it; ``timestamp_ns`` is that of the last message needed; ``segments`` counts data
-segments, 1 for a whole message; ``recovered`` is true if Reed-Solomon computed lost ones."""
+are the SDS messages that carried it. ``timestamp_ns`` is that of the last message needed. ``segments`` counts data
+segments, 1 for a whole message. ``recovered`` is true if Reed-Solomon computed lost ones."""
 
 INCOMPLETE: Final = (
     "channel_id string, sender_id string, segment_hash binary, first_id string, outcome string, held int,"

@@ -1,7 +1,7 @@
 """Rows about SDS messages, of several tables, with a number instead of (channel_id, message_id).
 
-Stages that look up messages of one table in another put the rows of both into buckets by that key, and compare numbers
-within a bucket. The numbers are exact: with hashes a sender could hide a loss by a crafted collision.
+A stage that looks up messages of one table in another puts the rows of both into buckets by that key. It compares
+numbers within a bucket. The numbers are exact: with hashes a sender could hide a loss by a crafted collision.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from fairway.pipeline.stages.deduplicated import is_damaged
 from fairway.pipeline.stages.sums import grouped
 
 STORE_COMPLETENESS: Final = "source string, messages bigint, damaged bigint, known bigint, missing bigint"
-"""The table of stores: ``known`` counts the messages with an intact copy in any store, ``missing`` those without an
-intact copy in this store, ``damaged`` its copies that do not match their hash."""
+"""The table of stores: ``known`` counts the messages with an intact copy in any store. ``missing`` counts those of them
+without an intact copy in this store, ``damaged`` its copies that do not match their hash."""
 
 HOLDINGS: Final = pa.schema(
     [("source", pa.string()), ("messages", pa.int64()), ("damaged", pa.int64()), ("known", pa.int64())]
 )
-"""Counts of a store: intact messages, damaged messages. Rows can be added up. ``known`` is 0 except in one row, whose
-``source`` is null."""
+"""Counts of a store: intact and damaged messages. Rows can be added up. ``known`` counts the intact messages of all
+stores, in one row with a null ``source``; it is 0 in the others."""
 _SUMS: Final = {name: (name, "sum") for name in HOLDINGS.names if name != "source"}
 
 

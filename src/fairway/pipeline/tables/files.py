@@ -48,11 +48,10 @@ the file of ``sds_messages`` with its name, in their order."""
 GROUP_BYTES: Final = 32 * 1_048_576
 """Size of a row group in memory: a reader holds one at a time."""
 GROUP_ROWS: Final = 8_192
-"""Rows of a row group; few enough that a lookup reads only a part of a file."""
+"""Most rows of a row group; few enough that a lookup reads only a part of a file."""
 _PAGE_BYTES: Final = 1_048_576
 _PAGE_ROWS: Final = 1_024
-"""Rows between checks of a writer for a full page. A page of the default number of segments would be 32 MB, held
-twice."""
+"""Most rows between checks of a writer for a full page. A page of 1,024 segments would be 32 MB, held twice."""
 _COMPRESSION_LEVEL: Final = 1
 """Level of zstd. Level 3, the default, takes twice the time and does not make payloads smaller: they are mostly
 ciphertext and bloom filters."""

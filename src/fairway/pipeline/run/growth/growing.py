@@ -3,7 +3,7 @@
 ::
 
     new rows -> messages -> segments, citations -> logs -> figures: a `TableChange` of each table
-             -> files of what comes, and in place of those from which something goes -> a version of each table
+             -> files of added rows, new files for those with removed rows -> a version of each table
 
 The rules are those of the stages, applied to the new rows and the old rows that they affect. If this is impossible, or
 costs about as much as a whole run, `WholeRunNeeded` is raised, and the tables stay unchanged.
