@@ -1,9 +1,9 @@
 """The clock of a live channel: Unix milliseconds that follow the wall clock.
 
 Epochs, Lamport timestamps and message timestamps are wall-clock time, and nodes refuse messages whose timestamp is far
-off. If the wall clock jumps back, this clock follows at once. If it jumps ahead, this clock follows only after 5 s by
-the monotonic clock, so that a single wrong reading neither ends waiting times nor stamps a message. A wall clock that
-returns within 5 s to where it was before it jumped back is followed at once.
+off. If the wall clock jumps back, this clock follows at once. If it jumps ahead, this clock follows after 5 s by the
+monotonic clock. So a single wrong reading ends no waiting time and stamps no message. If the wall clock jumps back and
+returns within 5 s, this clock follows at once.
 
 This clock can go back. The protocol then moves its deadlines forward (`fairway.protocol.stack`).
 """
@@ -20,9 +20,9 @@ Clock = Callable[[], int]
 """Returns milliseconds since the Unix epoch."""
 
 _UNNOTICED_NS: Final = 1_000_000_000
-"""Jumps back up to this are ignored."""
+"""Largest jump back that is ignored."""
 _LASTING_NS: Final = 5_000_000_000
-"""How long the wall clock must stay ahead before this clock follows."""
+"""Time that the wall clock stays ahead before this clock follows."""
 
 
 def steady_clock() -> Clock:

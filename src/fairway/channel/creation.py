@@ -41,17 +41,17 @@ def create_reliable_channel(
 
     RELIABLE-CHANNEL-API, "Create Reliable Channel".
 
-    ``node`` connects the channel; closing the channel does not close it. If it knows its network, that network's
-    cluster, shards and longest message take the place of those of the options.
+    ``node`` connects the channel; closing the channel does not close it. If the node knows its network, that network's
+    cluster, shards and longest message override the options.
 
     ``channel_id``, ``content_topic`` (such as ``/my-app/1/team/proto``) and ``encryption`` MUST be the same for all
     participants. ``sender_id`` names this participant: it SHOULD be unique, and the same in every run. An ``encoder``
     and a ``decoder`` can replace ``content_topic`` and ``encryption``. ``options`` can be a mapping, such as one from
     JSON. ``store`` is the path of the file that keeps the state over restarts, or a `ChannelStore`; without it the
-    state is in memory only. ``receive`` is how the application receives messages: by ``async for message in channel``,
-    by a handler that is given here, a function or coroutine function of a `MessageReceived`, or with `Receive.EVENTS`
-    by ``channel.events()``. ``rln`` provides rate limit proofs, by default that of the node; ``clock`` returns Unix
-    milliseconds. The first listeners get all events from the start on.
+    state is in memory only. ``receive`` selects how the application receives messages. By default it reads ``async for
+    message in channel``. A function or coroutine function of a `MessageReceived` becomes the handler of messages. With
+    `Receive.EVENTS` the application reads ``channel.events()``. ``rln`` provides rate limit proofs, by default that of
+    the node; ``clock`` returns Unix milliseconds. The first listeners get all events from the start on.
 
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
@@ -99,7 +99,7 @@ def _options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> R
 
 
 def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -> ReliableChannelOptions:
-    """Return options with what the node's network prescribes, in place of defaults.
+    """Return options with the cluster, shards and message size of the node's network.
 
     Raises `ConfigurationError` for another cluster or another number of shards than the network has.
     """
@@ -119,7 +119,7 @@ def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -
         cluster_id=network.cluster_id,
         shard_count=network.shard_count,
         advanced=replace(options.advanced, max_wire_message_bytes=options.advanced.max_wire_message_bytes - short),
-        # The room beside the content stays, unless it would leave less than a quarter for the content.
+        # The overhead of a segment is kept, unless less than a quarter of a message remains for its content.
         segmentation=replace(
             options.segmentation,
             segment_size_bytes=min(segment, max(segment - short, network.max_message_bytes // 4)),

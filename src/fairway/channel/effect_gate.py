@@ -3,8 +3,7 @@
 The protocol changes its state at once. The gate holds the effects until the store confirms the change, and releases
 them in order. So after a crash other participants have seen nothing that the store lost.
 
-If the store fails, or its `submit` raises, the held effects are never released, as if the process had ended before
-them.
+If the store fails, or its `submit` raises, the gate never releases the held effects, as after a crash of the process.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class EffectGate(Generic[Item]):
         self._released = 0
         """Number of entries that left the gate."""
         self.error: StorageError | None = None
-        """The store's error, after which nothing is released."""
+        """The store's error. After it the gate releases nothing."""
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -89,7 +88,7 @@ class EffectGate(Generic[Item]):
             await self._room.wait()
 
     async def passed(self) -> None:
-        """Wait until the writes of now are confirmed, whatever comes after them meanwhile."""
+        """Wait until all writes submitted so far are confirmed; do not wait for later ones."""
         until = self._released + len(self._pending)
         while self._released < until and self.error is None:
             self._room.clear()
@@ -113,7 +112,7 @@ class EffectGate(Generic[Item]):
             try:
                 self._loop.call_soon_threadsafe(self._drain)
             except RuntimeError:
-                # The event loop has ended, and with it all that waited.
+                # The event loop and all waiting tasks have ended.
                 self._answers.clear()
 
     def _drain(self) -> None:

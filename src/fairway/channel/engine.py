@@ -62,14 +62,14 @@ from fairway.visible import visible
 from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
-"""Writes under way from which on the channel receives nothing, so that the disk sets the pace."""
+"""Unconfirmed writes at which the channel stops receiving, so that the disk sets the pace."""
 _GOODBYE_S: Final = 1.0
-"""How long stopping waits until the last acknowledgements have left, and for ciphers that it cancels."""
+"""Time that a stop waits for the last acknowledgements, and for ciphers that it cancels."""
 _TURN: Final = 64
-"""Messages processed before other tasks of the event loop run."""
+"""Messages processed in a row before other tasks of the event loop run."""
 
 _CLOCK_READ_MS: Final = 50_000
-"""Longest time between two readings of the clock: it notices that the wall clock was set only when it is read."""
+"""Longest time between two readings of the clock. The clock detects a change of the wall clock only when it is read."""
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
 
@@ -256,7 +256,7 @@ class Engine:
         return self.commits.add(write, outward, wait=sent is not None, hurry=hurry or bool(requests))
 
     def keep(self, write: Write, events: tuple[Event, ...] = ()) -> bool:
-        """Store what the application did with messages, then emit events; return False if the store has failed."""
+        """Store changes of the inbox, then emit events; return False if the store has failed."""
         if self.commits.error is not None:
             return False
         self._plan_held_back()
@@ -272,12 +272,12 @@ class Engine:
         return None if settled is None else self.commits.add(Write(requests=(settled,)), [], wait=True)
 
     def is_unsaid(self, outcome: SendOutcome, request_id: str) -> bool:
-        """Return whether the event by which a send ended waits for the store, so that a crash would forget it."""
+        """Return whether the event that ends a send is not durable yet."""
         kind = MessageDelivered if outcome is SendOutcome.DELIVERED else DeliveryError
         return any(isinstance(item, kind) and item.request_id == request_id for item in self.commits.waiting())
 
     async def durable(self) -> None:
-        """Wait until all that the store was given until now is durable; raises its error if it failed."""
+        """Wait until all writes submitted so far are durable; raises the store's error if it failed."""
         await self.commits.passed()
         if self.commits.error is not None:
             raise copy_of(self.commits.error)
@@ -331,7 +331,7 @@ class Engine:
             result.stored.add_done_callback(partial(self._looked_for, publication.sds_id))
 
     def _looked_for(self, sds_id: str, stored: asyncio.Future[bool | None]) -> None:
-        """Pass on that no store has a message that the node sent."""
+        """Report to the protocol that no store has a message that the node sent."""
         if not stored.cancelled() and stored.exception() is None and stored.result() is False:
             self._enter(lambda now_ms: self.stack.not_stored(sds_id, now_ms))
 
@@ -412,7 +412,7 @@ class Engine:
     def _ciphered(self, token: int, task: asyncio.Future[bytes]) -> None:
         self._ciphers.pop(task, None)
         self._inbox.wake()
-        # The protocol decides what follows from a failed or cancelled cipher.
+        # The protocol handles a failed or cancelled cipher.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = task.result() if error is None else error
         self._enter(lambda now_ms: self.stack.cipher_done(token, result, now_ms))
@@ -438,7 +438,7 @@ class Engine:
         self.stack.set_room(*self._room())
 
     def _plan_held_back(self) -> None:
-        """Deliver, in the next turn of the event loop, what the protocol holds back, if there is room."""
+        """Deliver the messages that the protocol holds back, in the next turn of the event loop, if there is room."""
         if self.stack.holds_back and not self._plans_held_back and min(self._room()) > 0:
             self._plans_held_back = True
             asyncio.get_running_loop().call_soon(self._deliver_held_back)
@@ -449,9 +449,9 @@ class Engine:
         self._inbox.wake()
 
     async def _processed(self) -> None:
-        """Wait until all that is under way now is encrypted, decrypted and stored.
+        """Wait until all messages under way are encrypted, decrypted and stored.
 
-        What comes meanwhile is not waited for: where messages come faster than the disk writes, some always are under
+        Messages that arrive later are not waited for: if they arrive faster than the disk writes, some are always under
         way.
         """
         self._arm()
@@ -483,7 +483,7 @@ class Engine:
         self._timer = None
         with self._failing():
             at_ms, now_ms = self.stack.next_deadline(), self._clock()
-            # After the clock was set back, all deadlines are too late.
+            # If the clock was set back, all deadlines are too late.
             if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
                 self._enter(self.stack.tick)
             else:

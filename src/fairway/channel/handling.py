@@ -1,9 +1,10 @@
 """`MessageHandling`: the application's handler of received messages, retries, and messages that are set aside.
 
-The handler gets one message after the other. A message on which it raises comes again after a pause, and later messages
-meanwhile. After ``max_handling_attempts`` attempts, counted over restarts, the message is set aside: the store keeps
-it, it no longer counts as unread, `MessageSetAside` reports it, and only `ReliableChannel.hand_over_again` hands it
-over. So a message on which the handler always raises cannot block the channel.
+The handler gets one message after the other. If the handler raises, the message is handed over again after a pause, and
+later messages are handed over meanwhile. After ``max_handling_attempts`` attempts, counted over restarts, the message
+is set aside: the store keeps it, it no longer counts as unread, `MessageSetAside` reports it, and only
+`ReliableChannel.hand_over_again` hands it over. So a message on which the handler always raises cannot block the
+channel.
 
 Only exceptions count as failed attempts; the end of the process during an attempt does not.
 """
@@ -64,7 +65,7 @@ class MessageHandling:
         asyncio.get_running_loop().call_soon(self.proceed)
 
     def stop(self) -> None:
-        """Hand nothing over; the next start hands everything over."""
+        """Stop handing over; the next start hands all unfinished messages over."""
         self._is_running = False
         for timer in self._timers.values():
             timer.cancel()
@@ -77,7 +78,7 @@ class MessageHandling:
             self._handler.proceed()
 
     def later(self, number: int, seconds: float) -> None:
-        """Hand a held message over after a time, unless the channel stops or the message is finished before."""
+        """Hand a held message over after a delay, unless the channel stops or the message is finished before."""
         delivered = self._inbox.postpone(number)
 
         def due() -> None:

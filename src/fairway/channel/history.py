@@ -16,7 +16,7 @@ class HistoryMessage:
     """A received or own message in the order of the channel. ``bytes(message)`` is the payload."""
 
     order_key: OrderKey
-    """Its place: sort by it to merge messages that come (`MessageReceived.order_key`) with those of a page."""
+    """Its place. Sort by it to merge received messages (`MessageReceived.order_key`) with those of a page."""
     position: int
     """Number of messages before it in this store, including removed ones. A late message raises the positions of the
     messages after it."""
@@ -24,12 +24,12 @@ class HistoryMessage:
     sender_id: str
     payload: bytes
     timestamp_ns: int
-    """Unix nanoseconds: of an own message, when `send` accepted it; else `MessageReceived.timestamp_ns`."""
+    """Unix nanoseconds: the time at which `send` accepted an own message, or `MessageReceived.timestamp_ns`."""
     request_id: str | None = None
-    """Of an own message, the request id of its send; None of a received one."""
+    """Request id of the send of an own message; None for a received message."""
     outcome: SendOutcome | None = None
-    """Of an own message, how its send ended, or that it is open; None of a received one, and if the store has forgotten
-    the send."""
+    """Outcome of the send of an own message, or that it is open. None for a received message, and if the store has
+    removed the request."""
     dependencies_met: bool = True
     """False if it was delivered without a message that it depends on (`MessageReceived.dependencies_met`)."""
 
@@ -44,7 +44,7 @@ class HistoryMessage:
 
 
 def place_of(message: HistoryMessage | MessageReceived | OrderKey | None) -> OrderKey | None:
-    """Return the place that is given as a message or as itself; raise `ConfigurationError` if it is none."""
+    """Return the place of a message, or the place itself; raise `ConfigurationError` for any other object."""
     if message is None or isinstance(message, OrderKey):
         return message
     if not isinstance(message, HistoryMessage | MessageReceived):

@@ -1,15 +1,15 @@
 """Messages between delivery by the protocol and the end of their handling by the application.
 
-The store keeps a message until the application has finished it; after a crash the channel hands it over again. How a
-channel receives is chosen when it is created (`fairway.options.Receive`), and decides when a message is finished:
+The store keeps a message until the application has finished it; after a crash the channel hands it over again. A
+channel receives in one of three ways, chosen when it is created (`fairway.options.Receive`). A message is finished
 
 * a loop, ``async for message in channel``: when the loop asks for the next message, or when the ``async with`` around
   the channel ends without an exception;
-* a handler: when the handler has returned (`fairway.channel.handling` has what follows if it raises);
+* a handler: when the handler has returned (for a handler that raises, see `fairway.channel.handling`);
 * events: when the loop over `ReliableChannel.events` asks for the next event.
 
 In all three, ``finish`` finishes a message at once. Messages that arrive before the first loop wait for it. The number
-of a message is unique in its store and never changes. Every start hands over again what is not finished.
+of a message is unique in its store and never changes. Every start hands over all unfinished messages again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairway.events import MessageReceived
 from fairway.loop_binding import LoopBinding
 
 _MAX_EPHEMERAL: Final = 1_000
-"""Ephemeral messages that wait for a slow reader; further ones are dropped."""
+"""Largest number of ephemeral messages that wait for a slow reader; further ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ class Inbox:
         self._ephemeral_unread = 0
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        """What the loops raise, if they have ended."""
+        """The exception that the loops raise, if they have ended."""
         self._loops: WeakSet[MessageLoop] = WeakSet()
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Inbox:
         return len(self._held)
 
     def restart(self) -> None:
-        """Forget all messages, but not the readers; the caller puts what the store holds."""
+        """Remove all messages, but not the readers; the caller then puts the messages of the store."""
         self._held.clear()
         self._unread.clear()
         self._coming.clear()
@@ -188,12 +188,12 @@ class Inbox:
         raise copy_of(self._failure)
 
     async def changed(self) -> None:
-        """Wait until a message comes or is finished, or the channel closes."""
+        """Wait until a message is put or finished, or the channel closes."""
         await self._changed.wait()
 
     @property
     def count(self) -> int:
-        """The number of messages that are held, or are being written: a slow disk must not let in more meanwhile."""
+        """Number of messages that are held or still being written, so that a slow disk admits no further ones."""
         return len(self._held) + len(self._coming)
 
     @property

@@ -8,7 +8,7 @@ Events before the first listener wait for it, and for all listeners that are add
 So listeners can be added before or after the start of the channel, and in any order.
 
 Received messages are events, too. A loop over events finishes them only in a channel that was created with
-`Receive.EVENTS`; there the messages that arrive before the first loop wait for it.
+`Receive.EVENTS`. In that channel, messages that arrive before the first loop wait for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Told = tuple[Event, Delivered | None]
 Handler = Callable[[Any], Awaitable[object] | object]
 
 _GRACE_S: Final = 1.0
-"""Time that a closing channel gives running handlers to end, and then to end after their cancellation."""
+"""Time that a closing channel waits for running handlers, and again after it cancels them."""
 _MAX_EVENTS: Final = 100_000
 """Events that wait for a slow reader; for further ones the oldest are dropped and counted."""
 _MAX_EARLY: Final = 1_000
@@ -82,7 +82,7 @@ class SerialHandler:
         self._is_proceeding = False
 
     def proceed(self) -> None:
-        """Call the handler with what there is, unless it is busy; call this whenever there may be another argument."""
+        """Call the handler with the waiting arguments, unless it is busy; call this for each new argument."""
         if self._is_proceeding:
             return
         self._is_proceeding = True

@@ -41,7 +41,7 @@ class _Held:
 
     @property
     def is_left(self) -> bool:
-        """Whether this process opened the store, and nothing can use it any more."""
+        """Whether this process opened the store, and its channel or event loop has ended."""
         return self.process == os.getpid() and (self.binding.has_ended or self.channel() is None)
 
 
@@ -51,7 +51,7 @@ _HELD: Final[list[_Held]] = []
 def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) -> Stored:
     """Open the store of a channel, and return its state.
 
-    Raises `StoreLockedError`, with the channel that holds the store, if one of this process does.
+    Raises `StoreLockedError` if another channel holds the store, and names a channel of this process.
     """
     for held in [held for held in _HELD if held.is_left]:
         _close(held)
@@ -59,7 +59,7 @@ def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) 
         stored = store.open(channel.channel_id, channel.sender_id, channel.content_topic)
     except StoreLockedError as error:
         _raise_with_holder(error, store)
-    # A simulated program that is killed closes nothing, as a real one.
+    # A killed simulated program closes nothing, as a killed process.
     is_real = environment().only_loop is None
     name = f"ReliableChannel {channel.channel_id!r} of {channel.sender_id!r}"
     _HELD.append(_Held(store, binding, ref(channel), finalize(channel, _warn, name) if is_real else None))
@@ -67,7 +67,7 @@ def open_store(channel: StoreHolder, store: ChannelStore, binding: LoopBinding) 
 
 
 def close_store(channel: StoreHolder) -> None:
-    """Close the store that `open_store` opened for a channel, unless that was done."""
+    """Close the store that `open_store` opened for a channel, unless it is closed."""
     for held in [held for held in _HELD if held.channel() is channel]:
         if held.warning is not None:
             held.warning.detach()

@@ -1,8 +1,8 @@
 """`ProofMaker`: makes the RLN proofs that the protocol requests, one after the other, on the thread of the provider.
 
 Other messages are sent while one is being proven. Proofs are made in the order of the requests, so messages keep their
-order. If the provider has no proof for the moment, all waiting requests fail: a later message would leave earlier, and
-use the last message ids of an epoch.
+order. If the provider has no proof for the moment, all waiting requests fail. Otherwise a later message would be sent
+first, and use the last message ids of an epoch.
 """
 
 from __future__ import annotations

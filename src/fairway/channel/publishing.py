@@ -17,7 +17,7 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import Publish
 
 ANSWER_TIMEOUT_S: Final = SEND_TIMEOUT_S + 2.0
-"""Longest wait for a node; a node that keeps its own limit answers before."""
+"""Longest wait for a node. It exceeds the node's own limit."""
 
 
 class Publisher:
@@ -35,7 +35,7 @@ class Publisher:
         self._max_concurrent = max_concurrent
         self._answered = answered
         self._waiting: deque[Publish] = deque()
-        """The transmissions whose tasks have not begun; these take them in order."""
+        """Transmissions whose tasks have not begun; the tasks take them in order."""
         self._sending = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""
@@ -51,7 +51,7 @@ class Publisher:
         self._sending.spawn(self._work()).add_done_callback(lambda _: self._room.set())
 
     async def room(self) -> None:
-        """Wait while the node has as many transmissions as it may have, before a further ephemeral one."""
+        """Wait, before an ephemeral transmission, until the node has fewer than ``max_concurrent`` transmissions."""
         while len(self._sending) >= self._max_concurrent:
             self._room.clear()
             await self._room.wait()

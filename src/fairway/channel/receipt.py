@@ -34,7 +34,7 @@ from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredReque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Which segments of a message were sent and acknowledged so far."""
+    """The sent and acknowledged segments of a message."""
 
     total_chunks: int
     """Number of data segments; 0 until it is known."""
@@ -55,11 +55,11 @@ class Acknowledgement:
     """The result of `Receipt.delivered`."""
 
     delivered_to: tuple[str, ...]
-    """Sender ids of participants that acknowledged every segment. Empty if none did alone, but several together."""
+    """Sender ids of participants that acknowledged every segment. Empty if only several participants together did."""
     chunks_acknowledged: tuple[int, ...]
     """Indices of the acknowledged data segments, ascending."""
     at_ms: int
-    """When the last acknowledgement that was waited for arrived, in Unix milliseconds."""
+    """Arrival of the last required acknowledgement, in Unix milliseconds."""
 
 
 class EphemeralReceipt:
@@ -100,7 +100,7 @@ class EphemeralReceipt:
         self._wake()
 
     def end(self, failure: BaseException) -> None:
-        """Raise ``failure`` in everything that waits, unless the request has failed already."""
+        """Raise ``failure`` in all waiting calls, unless the request has failed already."""
         self._failure = self._failure or failure
         self._wake()
 
@@ -142,7 +142,7 @@ class Receipt(EphemeralReceipt):
 
     @classmethod
     def of_stored(cls, stored: StoredRequest, so_far: Progress | None) -> Receipt:
-        """Return the receipt of a request that the store holds, and how far it is if it may still be acknowledged."""
+        """Return the receipt of a stored request, with its progress if it may still be acknowledged."""
         receipt = cls(stored.request_id, stored.message_id)
         if so_far is not None:
             receipt._total_chunks, receipt._acknowledged = so_far.total_chunks, so_far.chunks_acknowledged
@@ -168,7 +168,7 @@ class Receipt(EphemeralReceipt):
 
     @property
     def progress(self) -> Progress:
-        """Which segments were sent and acknowledged so far."""
+        """The segments that were sent and acknowledged so far."""
         return Progress(
             total_chunks=self._total_chunks,
             chunks_sent=(
@@ -221,7 +221,7 @@ class Receipt(EphemeralReceipt):
         )
 
     def lacks(self, count: int, names: frozenset[str]) -> bool:
-        """Return whether the send failed, or ``count`` and ``names`` ask for more than was acknowledged."""
+        """Return whether the send failed, or ``count`` and ``names`` require further acknowledgements."""
         return self.failure is not None or self._lacks(count, names)
 
     def reopen(self, count: int, names: frozenset[str]) -> None:
@@ -324,7 +324,7 @@ class ReceiptBook:
         so_far: Callable[[str], Progress | None],
         is_unsaid: Callable[[SendOutcome, str], bool],
     ) -> None:
-        """``so_far`` returns how far an open request is, also one of an earlier run.
+        """``so_far`` returns the progress of an open request, also one of an earlier run.
 
         ``is_unsaid`` returns whether the event of a request's outcome still waits for the store.
         """
@@ -384,7 +384,7 @@ class ReceiptBook:
             receipt.observe(event)
 
     def end(self, failure: BaseException) -> None:
-        """Raise ``failure`` in everything that waits for a receipt."""
+        """Raise ``failure`` in all calls that wait for a receipt."""
         for receipt in list(self._receipts.values()):
             receipt.end(failure)
         self._receipts.clear()

@@ -74,7 +74,7 @@ _REFUSALS = {
 }
 _LOG: Final = logging.getLogger("fairway.channel")
 _LONGEST_DEADLINE_S: Final = 3_155_760_000
-"""A hundred years: whatever is longer is no deadline."""
+"""Longest deadline, a hundred years; a longer one counts as none."""
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -120,7 +120,7 @@ class ReliableChannel:
         self._is_closed = False
         self._lifecycle = asyncio.Lock()
         self._turn = asyncio.Lock()
-        """Sends that wait for room continue in the order of their calls."""
+        """Waiting sends continue in the order of their calls."""
         # Options that cannot work raise here, not at the first start.
         self._new_stack()
 
@@ -239,17 +239,17 @@ class ReliableChannel:
         continues at a falling rate, because a participant may return after days.
 
         ``deadline`` is how long the message is of use, in seconds or as a `timedelta`, counted from this call. After it
-        the channel neither sends it nor sends it again, and the send fails with `SendExpiredError`.
+        the channel does not transmit the message any more, and the send fails with `SendExpiredError`.
 
         With a ``request_id`` of your own a send can be repeated safely after a crash: the same id and payload are the
-        same send. If it failed, it begins anew, and participants that have the message do not get it again. If not, it
-        can ask for more: further names in ``by`` or a greater ``count`` apply even after delivery. Both hold as long as
-        the channel retains the content; after that the message is sent as a new one.
+        same send. If it failed, it begins anew, and participants that have the message do not get it again. If not,
+        further names in ``by`` or a greater ``count`` apply even after delivery. Both hold as long as the channel
+        retains the content; after that the message is sent as a new one.
 
-        Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError`, `MessageTooLargeError`,
-        `ConfigurationError` if ``count`` or ``by`` can never be reached, and a `StorageError` if the store failed. In
-        the last case the message was not sent, but the store may hold it and the next start may send it; the error
-        names the request id for a safe repetition.
+        Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError` and `MessageTooLargeError`.
+        Raises `ConfigurationError` if ``count`` or ``by`` can never be reached. Raises a `StorageError` if the store
+        failed. The message was then not sent, but the store may hold it and the next start may send it. The error names
+        the request id for a safe repetition.
         """
         payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
         names = wanted_names(count, by, self.sender_id)
@@ -260,7 +260,7 @@ class ReliableChannel:
             async with self._turn:
                 await self._started().room()
             if request_id is not None:
-                # While this one waited for room the same send may have been made, and may even have ended.
+                # During the wait for room the same request may have been accepted, and may have ended.
                 known = await self._sent_before(payload, request_id)
         if known is not None and not known.lacks(count, names):
             # The store may be writing the first send.
@@ -285,7 +285,7 @@ class ReliableChannel:
             receipt.reopen(count, names)
         durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
         if durable is not None:
-            # A caller that stops waiting does not cancel the write.
+            # Cancellation of the caller does not cancel the write.
             try:
                 await durable
             except StorageError as error:
@@ -328,8 +328,8 @@ class ReliableChannel:
     async def settle(self, request_id: str) -> None:
         """Store that the application has noted the outcome of a send; it is durable when this returns.
 
-        `is_settled` returns True from then on, also after a restart. So a program can tell outcomes that it knows from
-        others. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
+        `is_settled` returns True from then on, also after a restart. So a program can distinguish outcomes that it
+        knows from new ones. Does nothing if the request id is unknown. Raises `ChannelClosedError` if the channel is
         not started, a `StorageError` if the store failed.
         """
         check_type("request_id", request_id, str)
@@ -347,9 +347,9 @@ class ReliableChannel:
     def __aiter__(self) -> AsyncIterator[MessageReceived]:
         """Return a loop over messages of other participants, each once and in causal order.
 
-        ``async for message in channel`` finishes a message when it asks for the next one. A message that was not
-        finished comes again after a restart, with ``redelivered`` set. If the channel has several loops, each message
-        goes to one of them.
+        ``async for message in channel`` finishes a message when it asks for the next one. An unfinished message is
+        delivered again after a restart, with ``redelivered`` set. If the channel has several loops, each message goes
+        to one of them.
 
         Raises `ConfigurationError` if the channel was created with another way to receive.
         """
@@ -362,7 +362,7 @@ class ReliableChannel:
         return self._inbox.loop()
 
     def finish(self, message: MessageReceived | MessageSetAside) -> None:
-        """Finish a received message: it is not handed over again after a restart. A message set aside is discarded.
+        """Finish a received message: a restart does not hand it over again. A message set aside is discarded.
 
         Raises `ConfigurationError` if the message does not wait to be finished.
         """
@@ -395,7 +395,8 @@ class ReliableChannel:
         """Hand a received message over again after a time, or at the next start if that comes first.
 
         For a message that cannot be handled now, such as a file that does not fit the disk. Until then it counts as
-        unread, and neither the loop that yielded it nor `finish` finishes it. Then it has ``redelivered`` set.
+        unread, and neither the loop that yielded it nor `finish` finishes it. The message handed over again has
+        ``redelivered`` set.
 
         Raises `ConfigurationError` if the message does not wait to be finished.
         """
@@ -431,7 +432,7 @@ class ReliableChannel:
         return self._listeners.on(event, handler)
 
     def gaps(self, limit: int = 100) -> tuple[Gap, ...]:
-        """Return cited messages that are missing, the longest missing first, and the messages that wait for each.
+        """Return the missing cited messages, the longest missing first, each with the messages that wait for it.
 
         The channel requests the missing ones. The waiting ones are delivered when they arrive, or after
         `SdsConfig.gap_timeout_ms` or `SdsConfig.lost_timeout_ms`.
@@ -465,15 +466,15 @@ class ReliableChannel:
     ) -> list[HistoryMessage]:
         """Return the last messages of the channel, received and own ones, in its order; at most ``limit``.
 
-        With ``before``, a message or its `OrderKey`, they are the last ones that stand before it: the first message of
-        one page is ``before`` of the next. The store keeps them over restarts; one in memory keeps them as long as it
-        exists. The order is the same for all participants: a message stands after all that its sender had received.
-        An own message that has not been sent yet stands where it was accepted.
+        With ``before``, a message or its `OrderKey`, it returns the last messages before that place. Give the first
+        message of one page as ``before`` of the next. The store keeps messages over restarts; a store in memory keeps
+        them as long as it exists. The order is the same for all participants: a message follows all messages that its
+        sender had received. An unsent own message has the place at which it was accepted.
 
         The history has a message as soon as it is delivered, finished or not. A late message is inserted at its place.
-        The history has no message that was declared irretrievable. The store removes the first messages of the channel
-        beyond 10,000 or 64 MiB (in memory 1,000 or 8 MiB), except unfinished ones; `SqliteStore` has other bounds as
-        ``kept_messages`` and ``kept_message_bytes``.
+        The history has no message that was declared irretrievable. Beyond 10,000 messages or 64 MiB (in memory 1,000 or
+        8 MiB) the store removes the oldest finished ones. `SqliteStore` takes other bounds as ``kept_messages`` and
+        ``kept_message_bytes``.
 
         Raises `ConfigurationError` for a ``limit`` below 1 and an ephemeral ``before``, `ChannelClosedError` if the
         channel is not started, and a `StorageError` if the store failed.
@@ -557,7 +558,7 @@ class ReliableChannel:
             await engine.commits.passed()
 
     def _fail(self, error: BaseException) -> None:
-        """Stop sending, and raise ``error`` in everything that waits."""
+        """Stop sending, and raise ``error`` in all waiting calls."""
         _LOG.error("channel %s has failed, and sends and receives nothing", visible(self.channel_id), exc_info=error)
         self._failure = error
         self._receipts.end(error)
@@ -565,17 +566,17 @@ class ReliableChannel:
         self._listeners.end(error)
 
     async def _sent_before(self, payload: bytes, request_id: str) -> Receipt | None:
-        """Return the receipt of an earlier send with an id, which knows how that ended if it did; None if none."""
+        """Return the receipt of an earlier send with an id, with its outcome if it has ended, or None."""
         engine = self._started()
         known = self._receipts.known(request_id, logical_message_id(payload))
-        # The protocol may know how the send ended before the receipt does, which the store keeps waiting.
+        # The protocol may know the outcome before the receipt, because its event waits for the store.
         while known is not None and any(engine.is_unsaid(outcome, known.request_id) for outcome in _ENDS):
             await engine.durable()
             engine = self._started()
         return known
 
     def _so_far(self, request_id: str) -> Progress | None:
-        """Return how far a request is; None if nothing more can come of it."""
+        """Return the progress of a request; None if nothing about it can change any more."""
         requests = self._started().stack.requests
         request = requests.get(request_id)
         if request is None:

@@ -1,13 +1,14 @@
 """`Retriever`: sends the protocol's store queries, page by page, within the allowed rate.
 
-The time offline is read oldest first (`fairway.protocol.incoming.catching_up`). If the channel refuses messages of a
-page for want of room, the page is read again after growing pauses. Other queries run between these pages, because their
-answers may make room. A message that is asked for by hash waits once for its turn, however often the protocol asks.
+The time offline is read oldest first (`fairway.protocol.incoming.catching_up`). If the channel has no room for messages
+of a page, the page is read again after growing pauses. Other queries run between these pages, because their answers may
+make room. A message requested by hash is queued once, even if the protocol requests it several times.
 
 A query by time for missing messages reads newest first. It stops after a page that brought a message with causal
-history and left no cited message missing. Otherwise it continues to the end of its window. A page that did not come is
-asked for again, and after some failures other queries by time come first. Queries by hash do not wait for it, because a
-participant can cite messages that do not exist. A time that a store refuses for good is an event (`StoreRefused`).
+history and left no cited message missing. Otherwise it continues to the end of its window. A failed page is requested
+again; after some failures other queries by time take precedence. Queries by hash do not wait for it, because a
+participant can cite messages that do not exist. If a store refuses a query for good, an event reports the time range
+(`StoreRefused`).
 
 Invariant: messages that were not asked for, or whose message hash is wrong, are ignored: stores are not trusted.
 """
@@ -35,7 +36,7 @@ from fairway.units import NS_PER_MS
 
 _ANSWER_TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 1.0
-"""Pause of queries by hash after one without an answer."""
+"""Pause of queries by hash after a query without an answer."""
 _MAX_WAITING: Final = 1_000
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
@@ -69,13 +70,13 @@ class Retriever:
         ``processed`` waits until all such messages are processed.
         """
         self.queries = 0
-        """Pages asked for."""
+        """Requested pages."""
         self.failures = 0
         """Queries that the store did not answer."""
         self.retrieved = 0
         """Messages that the store returned, known ones included."""
         self.mismatches = 0
-        """Messages that the store returned wrongly: not asked for, or with a wrong message hash."""
+        """Returned messages that were not requested, or have a wrong message hash."""
         self._node = node
         self._pubsub_topic = pubsub_topic
         self._stack = stack
@@ -93,9 +94,9 @@ class Retriever:
         self._time_away: TimeAway | None = None
         """The query for the time offline, until it is read."""
         self._pauses: dict[_Turn, asyncio.TimerHandle] = {}
-        """The kinds of query that pause after a page that did not come or found no room."""
+        """The kinds of query that pause after a failed page, or a page without room."""
         self._turns = list(_Turn)
-        """The kind that was used longest ago comes first."""
+        """The kinds of query, the least recently used first."""
         self._arrived = asyncio.Event()
 
     def put(self, query: QueryStore) -> None:
@@ -158,7 +159,7 @@ class Retriever:
         self._arrived.set()
 
     async def _ask_by_hash(self) -> None:
-        """Ask for as many hashes as a query may name, those that were asked for least often first."""
+        """Query as many hashes as a query may name, the least often requested first."""
         least_asked = sorted(self._hashes, key=self._hashes.__getitem__)
         query = QueryStore(message_hashes=tuple(least_asked[:MAX_HASHES_PER_QUERY]))
         for message_hash in query.message_hashes:
@@ -215,7 +216,7 @@ class Retriever:
             self._backwards = None
 
     def _next_by_time(self) -> Backwards:
-        """Take the oldest query by time; one of which nothing is read is joined with others that overlap it."""
+        """Take the oldest query by time. A query without a read page is joined with queries that overlap it."""
         reading = self._by_time.popleft()
         for other in list(self._by_time):
             if not (reading.has_begun or other.has_begun) and _overlap(reading.query, other.query):
@@ -274,7 +275,7 @@ class Retriever:
         return step
 
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
-        """Query a page, for which there is permission, and process its messages.
+        """Query a page and process its messages; the caller has permission for the query.
 
         Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if none came,
         `StoreRefusedError` if the store would refuse it again.

@@ -1,4 +1,4 @@
-"""`SendRecords`: what the store keeps of each send: the request, its message, and the place of the message."""
+"""`SendRecords`: the records of a send in the store: the request, its message, and the place of the message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SendRecords:
     def accepted(self, accepted: Accepted, payload: bytes, lamport: int, now_ms: int, *, is_repeated: bool) -> Write:
         """Return the request, the message and the place of a send; nothing if it only asks more of a delivered one.
 
-        Until the message leaves it stands at ``lamport``, after all messages that were here when it was accepted.
+        An unsent message has the place ``lamport``, after all messages that the channel had when it was accepted.
         """
         request_id, message_id, effects = accepted
         known = self._store.request(request_id) if is_repeated else None

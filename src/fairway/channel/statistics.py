@@ -20,7 +20,7 @@ class ChannelStatistics:
     publishing: int
     """Transmissions that wait for the node or for its answer."""
     refusal: str
-    """What the node said when it refused the latest transmission, or why there was no answer; empty if it took it."""
+    """Reason of the node's refusal of the latest transmission, or of a missing answer; empty if the node took it."""
     uncommitted: int
     """Writes that the store has not confirmed."""
     store_queries: int
@@ -30,7 +30,7 @@ class ChannelStatistics:
     retrieved: int
     """Messages that store queries returned, known ones included."""
     store_mismatches: int
-    """Messages that store queries returned wrongly: not asked for, or with a wrong message hash. All were ignored."""
+    """Returned messages that were not requested, or have a wrong message hash. All were ignored."""
     dropped: int
     """Received messages that were dropped because processing was too slow; the channel retrieves them later."""
     events_dropped: int

@@ -1,8 +1,8 @@
 """One line of the log for each kind of trouble of a channel, at a falling rate.
 
 The log is for an operator who reads no events. A trouble that lasts repeats its event: a line for each would hide all
-others. So each kind has its first line at once, then one after a minute, after twice that, up to one an hour. A line
-says how many events it leaves out. An hour without an event ends the trouble.
+others. Each kind gets its first line at once, the next after a minute, and then at doubled intervals up to an hour. A
+line gives the number of events without a line. An hour without an event ends the trouble.
 """
 
 from __future__ import annotations
