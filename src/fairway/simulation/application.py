@@ -1,8 +1,8 @@
 """The application of a participant: a small program on a `ReliableChannel`, as users write them.
 
-It keeps a durable list of the messages to send (`Wish`). Each life opens the channel with the store of the life
-before, repeats the sends that were not accepted under the same request id, and awaits the receipts of all sends without
-a result. It ends when it is killed, or when the channel fails.
+It keeps a durable list of the messages to send (`Wish`). Each life opens the channel with the store of the previous
+life. It repeats the sends that were not accepted, under the same request id, and awaits the receipts of all sends
+without a result. A life ends when it is killed, or when the channel fails.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from fairway.simulation.report import Report
 from fairway.simulation.world import simulate
 
 LIMIT_S: Final = 300.0
-"""Default CPU time of a world, in seconds; one that takes longer has hung."""
+"""Default CPU time of a world, in seconds; a world that needs more counts as hung."""
 _WORLDS_OF_A_PROCESS: Final = 10
-"""Worlds until a process ends, because the C library keeps the memory of a large world."""
+"""Worlds of one process, because the C library keeps the memory of a large world."""
 
 
 def run_worlds(plans: Iterable[Plan], *, jobs: int, limit_s: float = LIMIT_S) -> Generator[Report]:
@@ -54,7 +54,7 @@ def _simulate(plan: Plan, *, limit_s: float) -> Report:
 
 @contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
-    """Raise `SystemExit`, which an event loop lets through, after so much CPU time."""
+    """Raise `SystemExit` after ``limit_s`` of CPU time; an event loop passes it on."""
 
     def expired(_signal: int, _frame: object) -> None:
         raise SystemExit(f"it took more than {limit_s:g} s of CPU time")

@@ -1,4 +1,4 @@
-"""`Forger`: a hostile participant. Sender ids are not authenticated, so a member can send whatever it likes.
+"""`Forger`: a hostile participant. Sender ids are not authenticated, so a member can send any message.
 
 In an encrypted channel it has no key: it repeats and damages messages. Otherwise it also cites messages that do not
 exist, claims to have all messages, requests repairs, begins long messages and uses the names of others.
@@ -50,12 +50,12 @@ class Forger:
         self._count = 0
 
     def heard(self, name: str, message: RoutedMessage) -> None:
-        """Remember what others sent."""
+        """Keep the messages that others send."""
         if name != NAME:
             self._heard.append(message)
 
     async def forge(self, number: int) -> None:
-        """Send a forgery; the number draws which."""
+        """Send a forgery; the number selects its kind."""
         dice = Random(number)  # noqa: S311 - reproducible, not secret
         if not self._heard:
             return

@@ -64,7 +64,7 @@ class Violation:
 
 
 class Traffic(Enum):
-    """The kind of a transmission, as far as the wire shows it."""
+    """The kind of a transmission, as the wire shows it."""
 
     CONTENT = "content"
     RETRY = "retry"
@@ -168,7 +168,7 @@ class History:
         """Messages that each participant passed to its node in each epoch."""
         self._trace = hashlib.sha256()
 
-    # What applications do and see.
+    # Calls and events of applications.
 
     def sending(
         self, name: str, request_id: str, payload: bytes, by: frozenset[str], *, has_deadline: bool = False
@@ -204,7 +204,7 @@ class History:
         self.note("answer", name, request_id)
 
     def forgotten(self, name: str, request_id: str) -> None:
-        """Note that a channel has lost a send that it had accepted."""
+        """Note that a channel lost an accepted send."""
         self.violate(Invariant.RESTART, f"{name} has lost {self._by_request[request_id]}")
 
     def told(self, name: str, event: Event) -> None:
@@ -234,7 +234,7 @@ class History:
         if not self.forged.isdisjoint(message.sds_ids):
             return
         if not message.ephemeral and not self.ephemeral.isdisjoint(message.sds_ids):
-            # Profile.LOGOS logs ephemeral messages, and a repair carries one without its mark.
+            # Profile.LOGOS logs ephemeral messages, and a repair carries them without the ephemeral mark.
             return
         if message.ephemeral:
             if self._handed.get((name, message.sds_ids)) == self.lives[name]:
@@ -272,7 +272,7 @@ class History:
                     Invariant.ACKNOWLEDGED, f"{send.sender} was notified that {name} has {send}, which is false"
                 )
 
-    # What stores hold.
+    # Stores.
 
     def stored(self, name: str, write: Write) -> None:
         """Note a write that is durable."""
@@ -294,7 +294,7 @@ class History:
         """Note that a restored state differs from the writes."""
         self.violate(Invariant.RESTART, text)
 
-    # What is on the wire.
+    # The wire.
 
     def handed_to_node(self, name: str, message: RoutedMessage) -> None:
         """Note a message that a participant passes to its node."""
@@ -379,7 +379,7 @@ class History:
         """Note that an invariant does not hold."""
         self.violations.append(Violation(invariant=invariant, at_ms=self.now_ms(), text=text))
 
-    # What is owed.
+    # Owed messages.
 
     def lost_send(self, event: IrretrievableMessage) -> SendRecord | None:
         """Return the send that a participant announced as lost; None for a forged one."""
@@ -389,7 +389,8 @@ class History:
         """Return the participants that must receive a message.
 
         These are the participants at the time of the send that have not left. A message may reach no participant if its
-        sender left, if its acceptance is unknown, or if it had a deadline; then no participant must receive it.
+        sender left, if its acceptance is unknown, or if it had a deadline. If it reaches none of them, it is owed to
+        none.
         """
         stayed = send.present - self.left
         is_sure = send.is_accepted and send.sender not in self.left and not send.has_deadline

@@ -1,7 +1,7 @@
-"""`Plan`: all that determines a world. Equal plans give equal runs, event for event.
+"""`Plan`: the parameters of a world. Equal plans give equal runs, event for event.
 
-`Plan.drawn` draws a plan from a seed. Each kind of trouble is in some worlds and not in others (Groce et al., "Swarm
-Testing", ISSTA 2012): if every world had all of them, one would hide another.
+`Plan.drawn` draws a plan from a seed. Each kind of trouble is in some worlds only (Groce et al., "Swarm Testing", ISSTA
+2012), because one trouble can hide another.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Trouble(Enum):
     CLOCK_JUMP = "clock-jump"
     """A clock is wrong by up to ten minutes for a while."""
     STORE_GAPS = "store-gaps"
-    """The store of the network lacks a fifth of all messages, and gets the others late."""
+    """The store of the network misses a fifth of all messages, and gets the others late."""
     STORE_LIES = "store-lies"
     """The store of the network omits, invents and repeats messages in its answers."""
     FORGERY = "forgery"
@@ -107,7 +107,7 @@ class Plan:
 
     @property
     def on_disk(self) -> bool:
-        """Whether channels keep their state on simulated disks, and not in memory that survives a crash."""
+        """Whether channels keep their state on simulated disks, or in memory that survives a crash."""
         return not self.troubles.isdisjoint({Trouble.POWER_CUT, Trouble.DISK_FAULT})
 
     @classmethod
@@ -128,7 +128,7 @@ class Plan:
         }
         troubles = frozenset(trouble for trouble in Trouble if dice.random() < share)
         if Trouble.FORGERY in troubles:
-            # Honest messages that wait for the rate limit would be given up like invented ones.
+            # The channel would give up honest messages that wait for the rate limit, as it gives up invented ones.
             troubles -= {Trouble.RATE_LIMIT}
         drawn["troubles"] = troubles
         troubles = given.get("troubles", troubles)

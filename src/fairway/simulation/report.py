@@ -116,7 +116,7 @@ class Furps:
 
     messages: int
     known_p50_ms: int | None
-    """Time until a sender knew that a participant has its message."""
+    """Time until a sender knew that at least one participant has its message."""
     known_p90_ms: int | None
     known_within_s: float | None
     """Share of all messages whose sender knew it within S."""

@@ -1,6 +1,6 @@
 """`WatchedStore`: the store of a participant; it compares the restored state with the writes.
 
-After a crash a store has all confirmed writes, and perhaps the first few of the later ones, each of them whole
+After a crash a store has all confirmed writes, and possibly the first of the later ones, each whole
 (`ChannelStore.submit`). `Kept` follows the writes over all lives of a participant.
 """
 
@@ -57,7 +57,7 @@ class WatchedStore(ChannelStore):
         self._watch = history
 
     def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
-        """Open the store; note in the history if it does not hold what it must."""
+        """Open the store; note a violation if its state does not match the writes."""
         stored = self._store.open(channel_id, sender_id, content_topic)
         kept = self._kept
         while not kept.equals(stored) and kept.pending:

@@ -19,7 +19,7 @@ _LONG: Final = 0.1
 """Share of messages of several segments."""
 _EPHEMERAL: Final = 0.1
 _REPEATED: Final = 0.1
-"""Share of messages with a payload that is sent repeatedly."""
+"""Share of messages with the repeated payload."""
 _TO_ALL: Final = 0.5
 """Share of sends that ask for the acknowledgement of every participant."""
 _DEADLINE: Final = 0.05
@@ -62,7 +62,7 @@ class SendMessage(Action):
 
     payload: bytes
     to_all: bool
-    """Whether all participants must acknowledge it, or any one."""
+    """Whether all participants must acknowledge it; otherwise one suffices."""
     deadline_s: float | None = None
     """Deadline in seconds; None for none."""
 
@@ -115,7 +115,7 @@ class Forge(Action):
     """The forger sends something."""
 
     number: int
-    """Draws what it sends."""
+    """The number that selects its forgery."""
 
 
 def first_names(plan: Plan) -> list[str]:

@@ -1,7 +1,7 @@
 """`World`: participants of one channel under virtual time, on a network that loses, delays and duplicates messages.
 
-Each participant is an `Application` on a `ReliableChannel`, on a machine of its own, with a store that survives its
-crashes, over a node of a `LocalNetwork`. A world
+Each participant is an `Application` on a `ReliableChannel` over a node of a `LocalNetwork`. It has a machine of its own
+and a store that survives its crashes. A world
 
 1. plays its script (`fairway.simulation.workload`),
 2. brings all participants back and waits, with the same network faults, until every message is delivered,
@@ -67,11 +67,11 @@ _SETTLE_MS: Final = 6 * 60 * MINUTE_MS
 """Time in which a channel must come to rest."""
 _LAST_WORDS: Final = 4
 _LAST_WORDS_MS: Final = 40 * MINUTE_MS
-"""Time for the last words, which may have to wait for a new epoch of the rate limit."""
+"""Time for the last messages, which may wait for a new epoch of the rate limit."""
 _RESTARTED_MS: Final = 10 * MINUTE_MS
 _REST_MS: Final = 10 * MINUTE_MS
 _OVERDUE: Final = 20
-"""Copies of failed sends at rest."""
+"""Allowed copies of failed sends at rest."""
 _SLOW_MS: Final = 2_000
 _DOWN_MS: Final = 20_000
 """Longest time until a program that ended is started again."""
@@ -382,7 +382,7 @@ class World:
         return not self._unrest()
 
     def _unrest(self) -> str:
-        """Return what is not at rest; an empty text if all is."""
+        """Return why the world is not at rest; an empty text if it is."""
         for send in self.history.sends:
             if lacking := self.history.owed_to(send) - send.received_ms.keys():
                 return f"{', '.join(sorted(lacking))} lacks {send}"
@@ -411,7 +411,7 @@ class World:
         words = [send for send in self.history.sends if send.request_id in sent]
 
         def are_delivered() -> bool:
-            # An invented dependency may delay them until it is given up, so that they are delivered late.
+            # An invented dependency delays these messages until it is given up.
             return all(any(isinstance(end, MessageDelivered) for end in send.ends) for send in words)
 
         await self._wait(lambda: are_delivered() and self._is_at_rest(), _LAST_WORDS_MS)
@@ -437,7 +437,8 @@ class World:
     async def _log(self, channel: ReliableChannel) -> list[tuple[str, str]]:
         """Return sender and message id of the messages that all participants received, in the order of the channel.
 
-        Messages of several segments are left out: the first one that came gives the place, and others may have lost it.
+        Messages of several segments are excluded: the first received segment gives the place, and others may have lost
+        it.
         """
         names = set(first_names(self.plan)) - self.history.left
         sends = self.history.sends
