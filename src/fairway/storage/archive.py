@@ -70,7 +70,7 @@ class ArchivedMessage:
     """Timestamp of the message in Unix nanoseconds; if it has none, the time at which it was received."""
     meta: bytes | None
     rate_limit_proof: bytes | None = None
-    """The RLN proof, where the archive keeps it."""
+    """The RLN proof, if the archive keeps it."""
 
     @property
     def cursor(self) -> ArchiveCursor:
@@ -141,9 +141,9 @@ class PageQuery:
     end_ns: int | None = None
     """Not included."""
     beyond: ArchiveCursor | None = None
-    """Cursor of the page before: this page begins after it, or with ``newest_first`` ends before it."""
+    """Cursor of the previous page: this page begins after it, or with ``newest_first`` ends before it."""
     newest_first: bool = False
-    """Whether the page is the newest one; its messages are oldest first all the same."""
+    """Whether the page is the newest one; its messages are still oldest first."""
     pubsub_topic: str | None = None
     content_topics: Collection[str] = ()
     """None means all."""

@@ -1,6 +1,6 @@
 """`back_up`: copies a store or an archive in SQLite into a new file, also while programs use it.
 
-The copy is the state at one moment. Programs write meanwhile as usual.
+The copy is the state at one moment. Programs can write to the source meanwhile.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PAGES_PER_STEP: Final = 4_096
 
 
 def back_up(source: Path, target: Path) -> None:
-    """Copy a file of SQLite, whose owner alone may read the copy; when this returns the copy is on the disk and whole.
+    """Copy a file of SQLite; only its owner may read the copy. On return the copy is whole and on the disk.
 
-    Raises `ConfigurationError` if ``target`` exists or ``source`` counts RLN message ids, of which a copy is dangerous;
-    `StorageError` if there is no ``source``, `StoreCorruptError` if it is no database or damaged, `StoreFullError` if
-    the copy cannot be written.
+    Raises `ConfigurationError` if ``target`` exists, or if ``source`` counts RLN message ids, because a copy of them is
+    dangerous. Raises `StorageError` if ``source`` is missing, `StoreCorruptError` if it is no database or damaged, and
+    `StoreFullError` if the copy cannot be written.
     """
     source, target = source.resolve(), target.resolve()
     if not source.exists():
@@ -56,7 +56,7 @@ def back_up(source: Path, target: Path) -> None:
 
 
 def _opened(source: Path) -> GuardedConnection:
-    """Open a file so that nothing is left beside it, also where nothing can be written."""
+    """Open a file, also on a read-only medium, without leaving files beside it."""
     try:
         connection = connect(source, uri=f"{source.as_uri()}?mode=rw")
     except sqlite3.OperationalError as error:

@@ -3,9 +3,9 @@
 A channel submits `Write` objects in order. A store makes each durable, whole or not at all, and calls back; only then
 the channel carries out the effects that depend on it. A store has one process, one channel and one sender.
 
-Besides the rows of the protocol's state (`fairway.protocol.journal`) a store keeps messages, received and own ones, in
-the order of the channel; the inbox, which is the received messages that the application has not finished; the requests
-(so that a send can be repeated and looked up); and the trace (the events about each message).
+A store keeps the rows of the protocol's state (`fairway.protocol.journal`), and received and own messages in the order
+of the channel. It keeps the inbox: the received messages that the application has not finished. It keeps the requests,
+so that a send can be repeated and looked up, and the trace: the events about each message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBERS_PER_OPENING: Final = 1 << 32
 
 
 class Bounds(NamedTuple):
-    """Bounds on the finished and own messages of a store; 0 keeps none for long."""
+    """Bounds on the finished and own messages of a store; with 0 they are removed soon."""
 
     messages: int
     message_bytes: int
@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
 
 
 class SendOutcome(Enum):
-    """How a request ended, or that it is open. A request that failed may be delivered later."""
+    """The outcome of a request, or that it is open. A failed request may be delivered later."""
 
     OPEN = "open"
     DELIVERED = "delivered"
@@ -82,13 +82,13 @@ class StoredRequest:
     ended_at_ms: int | None = None
     delivered_to: tuple[str, ...] = ()
     failure: DeliveryError | None = None
-    """How it failed, if it did; ``delivered_to`` has no one then."""
+    """The failure of a failed request; ``delivered_to`` is then empty."""
     is_settled: bool = False
     """Whether the application has noted the outcome (`ReliableChannel.settle`)."""
     file_header: bytes = b""
-    """Of a file, or a manifest or a part of one (`file_header`)."""
+    """Header of a file, a manifest or a part (`file_header`)."""
     number: int | None = None
-    """The number of the message, which a send that is repeated shares with the first one."""
+    """The number of the message; a repeated send has the same number."""
     order_key: OrderKey | None = None
     """The place of the message."""
 
@@ -104,7 +104,7 @@ class OwnMessage:
 
 
 class MessagePlace(NamedTuple):
-    """The place of an own message, which changes when the message leaves."""
+    """The place of an own message. It changes when the message is sent."""
 
     number: int
     size_bytes: int
@@ -141,7 +141,7 @@ class TracePoint:
 
     @property
     def file_header(self) -> bytes:
-        """That of a received file, or a manifest or a part of one; empty for all else."""
+        """Header of a received file, manifest or part; empty for other events."""
         return self.event.payload if isinstance(self.event, MessageReceived) else b""
 
     def names(self, identifier: str) -> bool:
@@ -151,7 +151,7 @@ class TracePoint:
 
 
 def without_payload(point: TracePoint) -> TracePoint:
-    """Return a trace point as a store keeps it: a received message has its size, and of its payload a file's header."""
+    """Return a trace point as a store keeps it: of a received message, the size and the header of a file."""
     event = point.event
     if not isinstance(event, MessageReceived) or not event.payload:
         return point
@@ -179,7 +179,7 @@ class Write:
     delivered: tuple[tuple[int, MessageReceived], ...] = ()
     """New messages of the inbox, with growing numbers."""
     finished: tuple[int, ...] = ()
-    """Numbers of messages that leave the inbox."""
+    """Numbers of messages removed from the inbox."""
     sent: tuple[tuple[int, OwnMessage], ...] = ()
     """New own messages, with numbers from the same series; ``placed`` has their places."""
     placed: tuple[MessagePlace, ...] = ()
@@ -228,7 +228,7 @@ class ChannelStore(ABC):
 
     @abstractmethod
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return a request, open or ended; None if it is unknown. The oldest ended requests are forgotten.
+        """Return a request, open or ended; None if it is unknown. The store removes the oldest ended requests.
 
         Submitted writes count, even if not yet durable. Can be called from any thread.
         """
@@ -242,9 +242,9 @@ class ChannelStore(ABC):
 
     @abstractmethod
     def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
-        """Return the last messages that stand before a key, or at the end of the channel, at most ``limit``.
+        """Return the last messages before a key, or at the end of the channel, at most ``limit``.
 
-        Only what is durable counts. Can be called from any thread, and takes milliseconds.
+        Only durable writes count. Can be called from any thread, and takes milliseconds.
         """
 
     @abstractmethod

@@ -53,7 +53,7 @@ class CommitDriver(ABC):
 
     @abstractmethod
     def wake(self, *, hurry: bool) -> None:
-        """Call ``empty`` soon; without hurry it may wait a moment for a wake with hurry.
+        """Call ``empty`` soon; without hurry, wait briefly for a wake with hurry.
 
         The queue calls this for its first write, and for the first one with hurry.
         """
@@ -102,10 +102,10 @@ class WritingThread(CommitDriver):
 
 
 class LoopDriver(CommitDriver):
-    """Commits on an event loop, where time is virtual: it would pass while a thread writes."""
+    """Commits on an event loop with virtual time, which would pass while a thread writes."""
 
     def __init__(self, schedule: Callable[[Callable[[], None]], asyncio.Handle]) -> None:
-        """Commit when ``schedule`` calls the function that it is given."""
+        """Commit when ``schedule`` calls its argument."""
         self._schedule = schedule
         self._empty: Callable[[], None] | None = None
         self._handle: asyncio.Handle | None = None
@@ -163,7 +163,7 @@ class CommitQueue:
         """Whether a queued write has hurry."""
         self._closing = False
         self.error: StorageError | None = None
-        """The error after which nothing more is written."""
+        """The error of a failed write; later writes are not tried."""
         self._driver = driver
         driver.start(self._empty)
 

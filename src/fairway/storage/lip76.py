@@ -1,8 +1,8 @@
 """Reads and writes a folder of message archives in the layout of LIP-76: the files ``data`` and ``index``.
 
-``data`` only grows, by whole archives of whole pieces ("Ensuring reproducible data pieces"). ``index`` is
-replaced in one step after ``data`` is on disk. So after a crash the folder is unchanged, or ``data`` has bytes that no
-entry refers to, which the next write cuts off.
+``data`` only grows, by whole archives of whole pieces ("Ensuring reproducible data pieces"). ``index`` is replaced in
+one step after ``data`` is on disk. So after a crash the folder is unchanged, or ``data`` has bytes without an entry.
+The next write cuts them off.
 
 The message hash depends on the pubsub topic, which a WakuMessage does not contain. The caller gives it, or autosharding
 (RELAY-SHARDING) computes it from the content topic, by default for The Waku Network.

@@ -1,9 +1,8 @@
 """`LogGuard`: keeps the write-ahead log of an SQLite file in place while this process uses the file.
 
 SQLite marks a file in use with POSIX locks. A process loses its POSIX locks on a file when it closes any descriptor of
-that file (fcntl(2)), for example after it made a copy or a checksum. Another program that then opens and closes the
-file removes the log. What this process writes afterwards is in a file without a name, and is lost when the process
-ends.
+that file (fcntl(2)), for example after a copy or a checksum. Another program that then opens and closes the file
+removes the log. Later writes of this process go to a file without a name, and are lost when the process ends.
 
 So a guard holds two of SQLite's locks once more, by open file descriptions of its own (F_OFD_SETLK):
 
@@ -12,7 +11,7 @@ So a guard holds two of SQLite's locks once more, by open file descriptions of i
   (https://sqlite.org/walformat.html, "WAL Locks", and unixLockSharedMemory in os_unix.c).
 
 All guards of a file in a process share these descriptors, because closing one of them drops POSIX locks as well. Linux
-has such locks. Elsewhere a guard only finds out, by `check` after each commit, that the log was removed.
+has such locks. On other systems a guard only detects the removal of the log, by `check` after each commit.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _VERSIONS_AT: Final = 18
 _VERSIONS_WITH_LOG: Final = b"\x02\x02"
 """Write and read version of a database with a write-ahead log (https://sqlite.org/fileformat2.html, 1.3.3)."""
 _WAIT_S: Final = 5.0
-"""Longest wait for a program that has the file for itself, as SQLite does to remove a log."""
+"""Longest wait for a program with an exclusive lock, as SQLite takes to remove a log."""
 _POLL_S: Final = 0.005
 
 _HAS_LOCKS: Final = sys.platform == "linux"
@@ -57,7 +56,7 @@ class _Locks:
         self._index: Descriptor | None = None
 
     def lock_index(self, path: Path) -> None:
-        """Lock the index of the log, if it is there and is not locked."""
+        """Lock the index of the log, if it exists and is not locked."""
         found = _file_id(path)
         if found is None or (self._index is not None and found == _id_of(os.fstat(self._index.number))):
             return
@@ -86,7 +85,7 @@ class LogGuard:
     def __init__(self, path: Path) -> None:
         """Guard a file before SQLite opens it.
 
-        Raises `StoreLockedError` if another program keeps the file for itself.
+        Raises `StoreLockedError` if another program holds an exclusive lock.
         """
         self._path = path.resolve()
         self._log = self._path.with_name(f"{self._path.name}-wal")
@@ -170,7 +169,7 @@ class LogGuard:
 
 
 def _is_locked(database: Descriptor) -> bool:
-    """Lock a database, if it has a log; return False while another program has it for itself."""
+    """Lock a database, if it has a log; return False while another program holds an exclusive lock."""
     if os.pread(database.number, len(_VERSIONS_WITH_LOG), _VERSIONS_AT) != _VERSIONS_WITH_LOG:
         return True
     try:
@@ -188,7 +187,7 @@ def _set_lock(descriptor: Descriptor, kind: int, area: tuple[int, int]) -> None:
 
 
 def _file_id(path: Path) -> _FileId | None:
-    """Return what identifies a file; None if there is none."""
+    """Return the identity of a file; None if the file is missing."""
     try:
         return _id_of(path.stat())
     except OSError:

@@ -2,8 +2,7 @@
 
 `submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
 
-Rows are many, so they are kept as plain tuples: the cyclic garbage collector of Python does not look at those again and
-again.
+Rows are plain tuples, because Python's cyclic garbage collector stops tracking those.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fairway.storage.channel_store import (
 )
 
 KEPT_REQUESTS: Final = 10_000
-"""Ended requests; a tenth of what a store on a disk keeps, because each takes some 700 bytes."""
+"""Ended requests; a tenth of the number on a disk, because each takes some 700 bytes."""
 KEPT_TRACE_POINTS: Final = 20_000
 """Trace points; a tenth as well."""
 KEPT_MESSAGES: Final = 1_000
@@ -58,7 +57,7 @@ class MemoryStore(ChannelStore):
         self._messages: dict[int, MessageReceived | OwnMessage] = {}
         self._message_bytes = 0
         self._new_messages = self._new_message_bytes = 0
-        """Messages, and their bytes, that came since old ones were removed."""
+        """New messages, and their bytes, since the last removal of old ones."""
         self._places: list[tuple[int, str, int]] = []
         """Lamport timestamp, SDS id and number of each message, in the order of the channel."""
         self._removed = 0

@@ -1,7 +1,7 @@
 """`NwakuArchive`: an archive of Waku messages in the SQLite file format of a nwaku store node.
 
-Three readers use such files: a nwaku node as its own store, a service node for store queries, and the Spark pipeline,
-whose executors each read a slice of the file.
+Three readers use such files: a nwaku node as its own store, a service node for store queries, and the Spark pipeline.
+Each executor of the pipeline reads a slice of the file.
 
 Invariant: a written file has nwaku's newest schema (version 10 of its message store: table ``Message`` with seven
 columns, index ``i_ts``, write-ahead log, empty blobs stored as NULL), holds each message hash once, and holds no
@@ -73,8 +73,8 @@ class NwakuArchive(PagedArchive):
     can write to the file in between. With ``read_limit_s``, a page or a look-up that takes longer raises
     `StorageError`, so that queries of peers cannot occupy a reader.
 
-    Raises `ConfigurationError` for a path that cannot be opened, `DecodeError` for a file that is no such
-    archive, and `SnapshotError` for one whose schema is older or newer than nwaku's newest.
+    Raises `ConfigurationError` for a path that cannot be opened, and `DecodeError` for a file that is no such archive.
+    Raises `SnapshotError` if its schema is older or newer than nwaku's newest.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class NwakuArchive(PagedArchive):
         """Add a message; return False, and add nothing, if it is ephemeral.
 
         ``message`` may be the encoded WakuMessage. ``message_hash`` is its deterministic message hash, which is
-        computed if it is not given. A message whose hash is there already is ignored or, with ``replace``, takes the
-        place of what is there, which was damaged. ``received_ns`` (Unix nanoseconds) is the timestamp of a message that
-        has none. Raises `DecodeError` for bytes that are no WakuMessage.
+        computed if it is not given. A message with a known hash is ignored; with ``replace`` it overwrites the damaged
+        row. ``received_ns`` (Unix nanoseconds) is the timestamp of a message that has none. Raises `DecodeError` for
+        bytes that are no WakuMessage.
         """
         if self._read_only:
             raise ConfigurationError(f"{self.path}: the archive was opened to read only")

@@ -1,8 +1,8 @@
 """`page_rows`: the rows of one page of a nwaku archive file, in either direction, for some topics.
 
-nwaku's own file has an index by timestamp only: the messages of a rare content topic are found by reading all others.
-A service node adds a second index, by content topic, pubsub topic and time, which nwaku and the pipeline ignore. With
-it a page of a few topics is merged from sorted runs, one for each pair of topics, and its cost does not grow with the
+nwaku's own file has an index by timestamp only: the messages of a rare content topic are found by reading all others. A
+service node adds a second index, by content topic, pubsub topic and time, which nwaku and the pipeline ignore. With the
+index, a page of a few topics is merged from sorted runs, one for each pair of topics. Its cost does not grow with the
 file.
 
 Invariant: with and without the index the rows and their order, (timestamp, message hash), are the same. A page is read
@@ -27,9 +27,9 @@ Row = tuple[bytes, bytes, bytes, bytes | None, int, int, bytes | None]
 """Hash, pubsub topic, content topic, payload, version, timestamp, meta."""
 
 MAX_MERGED_TOPICS: Final = 50
-"""Content topics of a query that the index answers; with more of them the range of time is read."""
+"""Most content topics of a query that uses the index; for more, the range of time is read."""
 MAX_RUNS: Final = 200
-"""Pairs of a content topic and a pubsub topic that are merged into a page; with more the range of time is read."""
+"""Most pairs of content topic and pubsub topic that are merged into a page; for more, the range of time is read."""
 
 _TOPIC_INDEX: Final = "i_fairway_topics"
 _CREATE_TOPIC_INDEX: Final = (

@@ -1,13 +1,13 @@
 """`NwakuUpkeep`: removes old messages from a nwaku archive file, and creates its index by topics.
 
-Invariant: messages younger than ``max_age_s`` are removed only if the file is larger than ``max_bytes``, the oldest
-first, and only as many as exceed `_KEPT_SHARE` of it. Messages are removed in steps of at most `STEP_ROWS` and about
-`STEP_BYTES`, so that a writer waits for one step only. Free pages are used again: the file stops growing, but does not
-shrink. `fairway.storage.nwaku_pages` describes the index.
+Invariant: messages younger than ``max_age_s`` are removed only if the file is larger than ``max_bytes``. The oldest are
+removed first, until the file has at most `_KEPT_SHARE` of that size. Messages are removed in steps of at most
+`STEP_ROWS` and about `STEP_BYTES`, so that a writer waits for one step only. Free pages are used again: the file stops
+growing, but does not shrink. `fairway.storage.nwaku_pages` describes the index.
 
-The number of used pages does not say how much more to remove. The table is ordered by message hash, so that old
-messages lie on all pages, and SQLite frees a page only when it is nearly empty. So `_occupied` computes the share of
-the file that each message occupies, from the file format of SQLite ("B-tree Pages").
+The number of used pages does not say how much more to remove. The table is ordered by message hash, so old messages lie
+on all pages. SQLite frees a page only when it is nearly empty. So `_occupied` computes the share of the file that each
+message occupies, from the file format of SQLite ("B-tree Pages").
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NwakuUpkeep:
         self._database.interrupt()
 
     def unindexed(self) -> list[str]:
-        """Return the table if it lacks the index by topics."""
+        """Return the table if it has no index by topics."""
         return [] if has_topic_index(self._database) else ["Message"]
 
     def index_topics(self, _table: str = "Message") -> None:
@@ -129,7 +129,7 @@ class NwakuUpkeep:
 def _occupied(topic_bytes: int, row_bytes: int, page_bytes: int) -> float:
     """Return the bytes of the file that a message occupies, with its entries in the indexes.
 
-    What does not fit into a page of the tree is in full pages of its own.
+    Overflow beyond a page of the tree takes full pages of its own.
     """
     in_tree = min(row_bytes, page_bytes)
     return (in_tree + topic_bytes + _ROW_BYTES) / _FILL + row_bytes - in_tree

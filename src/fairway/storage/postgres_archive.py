@@ -65,12 +65,12 @@ class PostgresArchive(PagedArchive):
     (``PGPASSWORD``, ``PGPASSFILE``, ...) gives the missing parts, and keeps passwords out of programs.
 
     ``query_limit_s`` is for store queries: the server ends a statement that takes longer. A page then reads only as
-    many of nwaku's hourly partitions as it needs, and merges a few content topics from the runs of the index by topics
+    many of nwaku's hourly partitions as it needs. It merges a few content topics from the runs of the index by topics
     (`fairway.storage.postgres_layout`).
 
-    Its methods raise `MissingExtraError` without the package psycopg, `ConfigurationError` for an invalid URI,
-    `SnapshotError` if the database has no tables of nwaku's newest schema, `DecodeError` for a message hash that is
-    damaged, and `StorageError` for all other failures.
+    Its methods raise `MissingExtraError` without the package psycopg, and `ConfigurationError` for an invalid URI. They
+    raise `SnapshotError` if the database has no tables of nwaku's newest schema, and `DecodeError` for a damaged
+    message hash. They raise `StorageError` for all other failures.
     """
 
     def __init__(self, uri: str, *, query_limit_s: float | None = None) -> None:

@@ -117,7 +117,7 @@ def prepare(connection: psycopg.Connection[Any]) -> bool:
 
 
 def unindexed(connection: psycopg.Connection[Any]) -> list[str]:
-    """Return the partitions that lack the index by topics."""
+    """Return the partitions without the index by topics."""
     return [name for (name,) in connection.execute(_UNINDEXED)]
 
 
@@ -160,7 +160,7 @@ def covers(known: list[TablePartition], timestamp_ns: int) -> bool:
 
 
 def make(connection: psycopg.Connection[Any], partition: TablePartition) -> None:
-    """Create a partition, unless another one covers some of its time by now; readers and writers go on."""
+    """Create a partition, unless an existing one covers some of its time. Readers and writers are not blocked."""
     name = _quoted(partition.name)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))

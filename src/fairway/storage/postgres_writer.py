@@ -55,7 +55,7 @@ class PostgresWriter:
         self._late_s: Final = late_s if max_age_s is None else min(late_s, max_age_s)
         self._known: list[layout.TablePartition] = []
         self.added = 0
-        """How many new messages were written."""
+        """Number of new messages written."""
 
     def close(self) -> None:
         """Close the connection. Can be called twice."""
@@ -68,7 +68,7 @@ class PostgresWriter:
     def write(self, entries: Sequence[ArchiveEntry], *, replaced: Collection[bytes] = ()) -> int:
         """Write messages except ephemeral ones, and return how many the tables cannot hold; raises `StorageError`.
 
-        Messages with the hashes ``replaced`` take the place of what is there under them.
+        Messages with the hashes ``replaced`` overwrite the existing rows.
         """
         held = [entry for entry in entries if _holds(entry) and not entry[1].ephemeral]
         refused = len(entries) - len(held) - sum(1 for entry in entries if entry[1].ephemeral)
@@ -113,7 +113,7 @@ class PostgresUpkeep:
         self._session.close()
 
     def unindexed(self) -> list[str]:
-        """Return the partitions that lack the index by topics."""
+        """Return the partitions without the index by topics."""
         return self._session.run(layout.unindexed, again=True)
 
     def index_topics(self, partition: str) -> None:

@@ -5,19 +5,16 @@ A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and w
 
 ::
 
-    channel           one row: whose store it is, how often it was opened, how many messages were removed
-    state             rows of the SDS history, by place
-    state_in_order    the other rows of the protocol's state
-    messages          contents of received and own messages, by number
-    places            the channel's order: which message stands where
-    inbox             numbers of received messages that the application has not finished
-    handling          failed attempts to handle messages of the inbox
-    requests, trace   what became of sends, and the events about each message
+    channel           one row: whose store it is, how often it was opened, how many messages were removed state rows of
+    the SDS history, by place state_in_order    the other rows of the protocol's state messages contents of received and
+    own messages, by number places            the channel's order: the place of each message inbox             numbers
+    of received messages that the application has not finished handling          failed attempts to handle messages of
+    the inbox requests, trace   outcomes of sends, and the events about each message
 
-Rows of ``state`` have random keys (``table/key``); clustering by key saves a second tree. A message puts several other
-rows, some of its whole length. With random keys each of them would change pages of its own, and the long ones would
-need further pages for their ends; in ``state_in_order`` they share one or two. ``trace`` has no index, because every
-message writes to it and it is rarely searched.
+Rows of ``state`` have random keys (``table/key``); clustering by key saves a second tree. A message writes several
+other rows, some as long as the message. With random keys each row would change pages of its own, and a long row would
+also need overflow pages. In ``state_in_order`` the rows of a message share one or two pages. ``trace`` has no index,
+because every message writes to it and it is rarely searched.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ BUSY_TIMEOUT_S: Final = 5.0
 SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
 COMMIT: Final = "COMMIT"
-"""Syncs what a transaction wrote."""
+"""Syncs the writes of a transaction."""
 CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 """Copies the log into the file, except for parts that readers use, and syncs the file."""
 _PRIVATE: Final = 0o600

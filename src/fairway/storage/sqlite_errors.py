@@ -1,4 +1,4 @@
-"""Turns errors of SQLite and the operating system into typed errors: what failed, in which file, and what to do."""
+"""Turns errors of SQLite and the operating system into typed errors that name the action, the file and the remedy."""
 
 from __future__ import annotations
 

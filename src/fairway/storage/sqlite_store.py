@@ -5,9 +5,9 @@ thread writes (`CommitQueue`); under virtual time the event loop does. Look-ups 
 also find writes that are still queued.
 
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
-lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel; to share a
-store, give its group the right. After a crash the next `open` recovers the store from them. Any program may read the
-files meanwhile (`fairway.storage.log_guard`), but copies of files that change do not fit together:
+lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel. To share a
+store, give its group the right to read. After a crash the next `open` recovers the store from them. Any program may
+read the files meanwhile (`fairway.storage.log_guard`), but copies of files that change do not fit together:
 `fairway.storage.backup` makes a copy of a store in use.
 """
 
@@ -79,8 +79,8 @@ class SqliteStore(ChannelStore):
     ) -> None:
         """Name a file; it is not opened or created before `open`.
 
-        ``kept_messages`` and ``kept_message_bytes`` bound the own messages, and those that the application has
-        finished; 0 keeps none for long. An eighth more of each is kept for a while.
+        ``kept_messages`` and ``kept_message_bytes`` bound the own messages and the finished ones; with 0 they are
+        removed soon. The store exceeds each bound by at most an eighth for a while.
         """
         self._bounds = Bounds(kept_messages, kept_message_bytes).check()
         self._path = Path(path).absolute()

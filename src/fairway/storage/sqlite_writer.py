@@ -39,7 +39,7 @@ KEPT_REQUESTS: Final = 100_000
 """Ended requests that a store keeps."""
 KEPT_TRACE_POINTS: Final = 200_000
 TRIM_AFTER: Final = 1_000
-"""New requests and trace points after which old ones are removed."""
+"""Number of new requests and trace points after which old ones are removed."""
 CHECKPOINT_AFTER_BYTES: Final = 8_388_608
 """Approximate size of the log at which it is copied into the file."""
 ROWS_PER_STATEMENT: Final = 32
@@ -184,7 +184,7 @@ class Fold:
 
 
 def _ended_at_ms(request: StoredRequest) -> int | None:
-    """Return when a request ended, by which old ones are removed; None if it is open."""
+    """Return the end time of a request, by which old ones are removed; None if it is open."""
     if request.outcome is SendOutcome.OPEN:
         return None
     return request.accepted_at_ms if request.ended_at_ms is None else request.ended_at_ms
@@ -201,7 +201,7 @@ class SqliteWriter:
         self._bounds = bounds
         self._since_trim = TRIM_AFTER
         self._new_messages = self._new_message_bytes = 0
-        """Messages, and their bytes, that came since old ones were removed."""
+        """New messages, and their bytes, since the last removal of old ones."""
         self._since_checkpoint = 0
         connection.execute("PRAGMA wal_autocheckpoint = 0")
 

@@ -36,8 +36,8 @@ class Owner(NamedTuple):
 class StoreReader:
     """Reads one store; keeps no file open between calls.
 
-    Every method raises `StorageError` if the file is missing, `StoreCorruptError` if it is no store or damaged, and
-    `StoreVersionError` if it is a store of another version of fairway.
+    Every method raises `StorageError` if the file is missing, and `StoreCorruptError` if it is no store or damaged. It
+    raises `StoreVersionError` for a store of another version of fairway.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -32,10 +32,9 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def replace_whole(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Write a file, durably: after a crash there is the old one or the new one.
+    """Write a file, durably: after a crash the old or the new file exists.
 
-    Only its owner may read it if ``private``. Raises `OSError` if the disk fails; then the old
-    one is left.
+    Only its owner may read it if ``private``. Raises `OSError` if the disk fails; then the old file remains.
     """
     beside = path.with_name(f".{path.name}{BESIDE}")
     beside.unlink(missing_ok=True)
