@@ -1,4 +1,4 @@
-"""What participants sent and received, read from the lines that they print, and every fault in it, as a sentence.
+"""Reads the sent and received messages from the lines that participants print, and describes every fault.
 
 * A delivery is one (participant, SDS ids of the message). After a crash a process gets unfinished messages again, in
   lines with ``redelivered``. Any other second delivery is a fault.
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(slots=True, kw_only=True)
 class SentMessage:
-    """One send and what is known of it."""
+    """One send and its known results."""
 
     sender: str
     past: frozenset[str]
@@ -30,7 +30,7 @@ class SentMessage:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its sender printed how it ended."""
+        """Whether its sender printed its outcome."""
         return self.is_delivered or self.has_failed
 
 
@@ -58,7 +58,7 @@ class Bookkeeping:
         return [other for other in self._names if other != name]
 
     def line(self, name: str, line: Mapping[str, Any], *, life: int) -> None:
-        """Note what a participant printed in one of its lives."""
+        """Note the lines that a participant printed in one of its lives."""
         match line:
             case {"type": "MessageReceived"}:
                 self._receive(name, line, life)
@@ -85,7 +85,7 @@ class Bookkeeping:
                 message.has_failed = True
 
     def unfinished(self) -> list[str]:
-        """Return what has still to come, a sentence each."""
+        """Return the expected events that are still missing, a sentence each."""
         found = [
             f"{name} lacks {request_id}"
             for request_id, message in self.messages.items()
@@ -96,7 +96,7 @@ class Bookkeeping:
         return found + [f"{request_id} has not ended" for request_id, one in self.messages.items() if not one.has_ended]
 
     def faults(self) -> list[str]:
-        """Return what went wrong so far, a sentence each."""
+        """Return the faults so far, a sentence each."""
         found = [f"{request_id} was given up" for request_id, one in self.messages.items() if one.has_failed]
         found += [f"{request_id} ended twice" for request_id, one in self.messages.items() if one.endings > 1]
         return self._faults + found

@@ -47,7 +47,7 @@ def launched() -> Iterator[Browser]:
         pytest.skip("there is no Chromium")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        # Chromium's own sandbox needs what containers often forbid; the page is ours, and reaches no network.
+        # Containers often forbid Chromium's own sandbox; the page is ours, and reaches no network.
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -69,7 +69,7 @@ def visited(
 ) -> Iterator[Page]:
     """Open a page of a server; fail at the end if it asked another one for anything, or if its script complained.
 
-    The browser itself complains of answers that are errors and of what a policy forbids, which ``may_complain`` allows.
+    The browser itself reports error answers and requests that a policy forbids; ``may_complain`` allows these reports.
     """
     with _windowed(browser, screen, is_dark=is_dark) as (page, complaints, asked):
         page.goto(url)
@@ -84,7 +84,7 @@ def visited(
 def _windowed(
     browser: Browser, screen: Screen, *, scripts: bool = True, is_dark: bool = False
 ) -> Iterator[tuple[Page, list[str], list[str]]]:
-    """Open an empty window; what its pages complain of and ask for gets into the two lists."""
+    """Open an empty window; yield it with the lists of the complaints and the requests of its pages."""
     context = browser.new_context(
         viewport={"width": screen.width, "height": screen.height},
         has_touch=screen.is_touched,

@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, and what it issues, as files in PEM form."""
+"""A certificate authority for one test, and its certificates and keys, as PEM files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A node of a chain with the contract WakuRlnV2, as far as members and validators ask it: JSON-RPC over HTTP.
 
-It is written from the contract's interface, apart from what the client has. The selectors are those in the code of the
-contract as it is deployed.
+It is written from the contract's interface, and shares no code with the client for the calls. The selectors are those
+of the deployed contract.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def word_of(little_endian: bytes) -> str:
 
 
 class ChainNode:
-    """The contract, the server, and what goes wrong with it."""
+    """The contract, the server, and its planted faults."""
 
     def __init__(self, *, remembers: bool = True) -> None:
         self.tree = MembershipTree()
@@ -48,9 +48,9 @@ class ChainNode:
         self.asked: list[str] = []
         """The selectors that were called, `eth_chainId` among them."""
         self.lies: dict[str, Callable[[], str | None]] = {}
-        """By selector, what is answered in place of the truth; None for a revert."""
+        """False answers by selector; None for a revert."""
         self.raw: Callable[[BaseHTTPRequestHandler], None] | None = None
-        """Answers in place of all else, byte by byte."""
+        """Writes the raw bytes of every answer, if set."""
         self.paths: list[str] = []
         self.before: Callable[[str], None] = lambda selector: None
         """Called before a call is answered."""
@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.node.paths.append(self.path)
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        with suppress(OSError):  # who asked has gone
+        with suppress(OSError):  # the client has closed the connection
             if self.node.raw is not None:
                 self.node.raw(self)
                 return
@@ -148,5 +148,5 @@ def status(code: int, body: bytes = b"busy") -> Callable[[BaseHTTPRequestHandler
 
 
 def silent(node: ChainNode) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Return what never answers, until the server stops."""
+    """Return a handler that does not answer until the server stops."""
     return lambda _: (node.stopping.wait(), None)[1]

@@ -1,4 +1,4 @@
-"""Google's and Azure's object stores on loopback, by emulators that come as packages: fake-gcs-server and Azurite.
+"""Google's and Azure's object stores on loopback, by two emulators: fake-gcs-server and Azurite.
 
 They are fetched by the clients of their registries (Go, npm), once for a machine.
 """
@@ -32,7 +32,7 @@ _KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1
 
 
 def gcs_program() -> Path | None:
-    """Return the program of fake-gcs-server, which Go builds if it is not there; None if that cannot be done."""
+    """Return the program of fake-gcs-server, which Go builds if it is missing; None if that fails."""
     folder = _cache(_GCS.rpartition("/")[2])
     program, go = folder / "fake-gcs-server", shutil.which("go")
     if not program.is_file() and go is not None:
@@ -42,7 +42,7 @@ def gcs_program() -> Path | None:
 
 
 def azurite_program() -> list[str]:
-    """Return the words that start Azurite's blob service, which npm installs if it is not there; none if it cannot."""
+    """Return the words that start Azurite's blob service, which npm installs if it is missing; none if that fails."""
     folder = _cache(_AZURITE)
     program, node, npm = folder / "node_modules/.bin/azurite-blob", shutil.which("node"), shutil.which("npm")
     if not program.is_file() and npm is not None:
@@ -86,7 +86,7 @@ def _cache(name: str) -> Path:
 
 @contextmanager
 def _running(words: Sequence[str], port: int) -> Iterator[None]:
-    """Run a server until the block ends, which begins when it answers."""
+    """Run a server until the block ends; the block begins when the server answers."""
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             ends_s = time.monotonic() + PATIENCE_S
@@ -104,4 +104,4 @@ def _answers(port: int) -> bool:
         with urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S):
             return True
     except OSError as error:
-        return hasattr(error, "code")  # an answer, though one that refuses
+        return hasattr(error, "code")  # the server answers, with a refusal

@@ -61,7 +61,7 @@ def make_list(
 
 @dataclass
 class DnsServer:
-    """A name server; a name that ``texts`` does not have is asked of ``invent``."""
+    """A name server; ``invent`` answers for names that are not in ``texts``."""
 
     texts: Mapping[str, str]
     invent: Callable[[str], str | None] = lambda _: None

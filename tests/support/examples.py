@@ -1,4 +1,4 @@
-"""How many examples a test of hypothesis draws, as a share of what the run's profile has (see tests/conftest.py)."""
+"""The number of examples of a hypothesis test, as a share of the profile's number (see tests/conftest.py)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Other fairway commands as processes: started, spoken to in JSON lines, killed, started again, and always ended.
+"""Runs fairway commands as processes with JSON lines: starts, kills, restarts and always ends them.
 
-Invariant: whatever a `ProcessGroup` started has ended when the group is left, on every way out; each process is
-addressed by its own handle, never by a name. A process that ends without having been asked to is told once, with the
-end of what it wrote to its log.
+Invariant: when a `ProcessGroup` exits, normally or by an exception, all its processes have ended. Each process is
+addressed by its own handle, never by a name. An unexpected end of a process is raised once, with the end of its log.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from fairway.errors import FairwayError
 _MAX_LINE_BYTES: Final = 16_777_216
 _TAIL_BYTES: Final = 4_000
 GRACE_S: Final = 5.0
-"""How long a process has to end by itself, and then again after it was asked to by a signal."""
+"""Time for a process to end by itself, and again after a signal."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
 
 class ProcessDiedError(FairwayError):
-    """A process ended without having been asked to; ``log_tail`` is the end of what it wrote to its log."""
+    """A process ended unexpectedly; ``log_tail`` is the end of its log."""
 
     def __init__(self, name: str, exit_code: int, log: Path) -> None:
         self.log_tail = tail(log)
@@ -56,7 +55,7 @@ class ParticipantProcess:
         self.command = tuple(command)
         self.log = log
         self.lives = 0
-        """How often it was started."""
+        """Number of its starts."""
         self._on_line = on_line
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -90,19 +89,19 @@ class ParticipantProcess:
         self._reading = asyncio.ensure_future(self._read(self._process))
 
     def tell(self, **command: Any) -> None:
-        """Give it a command. One that it cannot take any more is lost, as with any process that died."""
+        """Write a command to its stdin; after the end of the process the command is lost."""
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
             process.stdin.write(json.dumps(command).encode() + b"\n")
 
     def kill(self) -> None:
-        """Let the operating system end it now, in the middle of whatever it does (SIGKILL)."""
+        """Kill the process at once (SIGKILL)."""
         self._is_ending = True
         if self._process is not None and self.is_running:
             self._process.kill()
 
     async def gone(self) -> int | None:
-        """Wait until it has ended and everything it wrote was read; return its exit code, None if never started."""
+        """Wait until it has ended and its output is read; return its exit code, None if it was never started."""
         if self._process is None:
             return None
         if self._reading is not None:
@@ -110,7 +109,7 @@ class ParticipantProcess:
         return await self._process.wait()
 
     async def end(self) -> int | None:
-        """End it: by closing its stdin, then by asking, then by force."""
+        """End it: close its stdin, then send SIGTERM, then SIGKILL."""
         self._is_ending = True
         process = self._process
         if process is not None:
@@ -151,12 +150,12 @@ class ProcessGroup:
         self._processes: list[ParticipantProcess] = []
 
     def add(self, process: ParticipantProcess) -> ParticipantProcess:
-        """Take charge of a process and return it."""
+        """Add a process to the group and return it."""
         self._processes.append(process)
         return process
 
     def check(self) -> None:
-        """Raise `ProcessDiedError` if one of them ended by itself, or whatever its ``on_line`` raised."""
+        """Raise `ProcessDiedError` if a process ended by itself, or the error that its ``on_line`` raised."""
         for process in self._processes:
             process.check()
 

@@ -1,4 +1,4 @@
-"""A group on an in-process network: under virtual time, or with timers that are short enough where stores are files."""
+"""A group on an in-process network: under virtual time, or with short timers if stores are files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Group:
 
     @staticmethod
     async def take(stream: Any, count: int) -> list[bytes]:
-        """Return the payloads of the next so many messages."""
+        """Return the payloads of the next ``count`` messages."""
         return [(await anext(stream)).payload for _ in range(count)]
 
     @staticmethod

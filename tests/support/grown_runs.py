@@ -79,7 +79,7 @@ def proof_for(row: dict[str, Any]) -> bytes | None:
 
 
 def proof(*, epoch: int, nullifier: int, share_x: int) -> SignalProof:
-    """Return a proof that can be read, and does not hold."""
+    """Return a proof that decodes but is not valid."""
     return SignalProof(
         proof=bytes(128),
         root=element(1),
@@ -100,7 +100,7 @@ def decoded(row: dict[str, Any]) -> SdsMessage | None:
 
 
 def odd(row: dict[str, Any], rows: pa.Table, rng: random.Random) -> dict[str, Any]:
-    """Return the row of a message with a broken clock, or that cites a later one: perhaps one that cites it as well."""
+    """Return the row with an altered Lamport timestamp, or with a citation of any other message."""
     message = decoded(row)
     other_row = rows.slice(rng.randrange(rows.num_rows), 1).to_pylist()[0]
     other = decoded(other_row)
@@ -126,7 +126,7 @@ def said_again(row: dict[str, Any], rng: random.Random) -> bytes:
 
 
 def hashed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the hash of what is in it."""
+    """Return a row with the hash of its message."""
     names = ("payload", "content_topic", "timestamp_ns", "meta")
     return row | {"message_hash": message_hash(row["pubsub_topic"], WakuMessage(**{name: row[name] for name in names}))}
 
@@ -156,7 +156,7 @@ def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS
 
 
 def grown(out: str | Path, sources: Sequence[str], options: RunOptions = OPTIONS) -> RunSummary:
-    """Take what is new into a finished run, however much it is; a whole run is an error."""
+    """Add all new rows to a finished run; a full run instead of that is an error."""
     parsed = parse_sources(sources)
     described = [source.described() for source in parsed]
     folder = RunFolder.open_for(out, described, options.as_json(), None)

@@ -32,7 +32,7 @@ _FETCH_S: Final = 900
 
 
 def jars() -> list[Path]:
-    """Return the jars of the mini cluster, which Maven fetches if they are not there; none without Maven."""
+    """Return the jars of the mini cluster, which Maven fetches if they are missing; none without Maven."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairway" / f"hadoop-{HADOOP}"
     maven = shutil.which("mvn")
     for artifact in _ARTIFACTS:

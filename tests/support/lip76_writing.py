@@ -1,8 +1,8 @@
-"""Writes a folder of message archives in the layout of LIP-76, for tests of what reads one.
+"""Writes a folder of message archives in the layout of LIP-76, for tests of its readers.
 
 ``data`` only grows, by whole archives of whole pieces ("Ensuring reproducible data pieces"). ``index`` is replaced in
-one step after ``data`` is on disk. So a crash leaves the folder as it was, or with bytes in ``data`` that no entry
-refers to, which the next write cuts off.
+one step after ``data`` is on disk. So a crash leaves the folder unchanged, or leaves bytes without an entry in
+``data``. The next write cuts them off.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _encoded(message: ArchivedMessage) -> bytes:
 
 
 def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, folder: Path) -> int:
-    """Return where the next archive begins: after the last whole one, where a crash may have left other bytes."""
+    """Return the offset of the next archive: the end of the last whole one. A crash may have left other bytes there."""
     end = 0
     for entry in entries:
         if entry.offset != end:
@@ -103,7 +103,7 @@ def _appendable_end(entries: Sequence[IndexEntry], piece_bytes: int, size: int, 
 
 
 def index_key(entry: IndexEntry) -> str:
-    """Return what the index calls an entry: Keccak-256 of its encoding, as Ethereum spells hashes."""
+    """Return the key of an entry in the index: Keccak-256 of its encoding in hexadecimal with ``0x``."""
     return f"0x{keccak256(_entry(entry).SerializeToString(deterministic=True)).hex()}"
 
 
@@ -116,7 +116,7 @@ def encode_index(entries: Iterable[IndexEntry]) -> bytes:
 
 
 def encode_archive_metadata(metadata: ArchiveMetadata) -> bytes:
-    """Return what an archive says of itself; protobuf lets it follow the messages, when its topics are known."""
+    """Return the metadata of an archive. It follows the messages, because its topics are known only then."""
     return archive_pb2.WakuMessageArchive(version=1, metadata=_metadata(metadata)).SerializeToString(deterministic=True)
 
 
@@ -126,7 +126,7 @@ def encode_archive_message(message: bytes) -> bytes:
 
 
 def encode_archive_padding(size: int, piece_bytes: int = DEFAULT_PIECE_BYTES) -> bytes:
-    """Return what makes an archive of ``size`` bytes whole pieces long: its ``padding`` field, or nothing."""
+    """Return the ``padding`` field that fills an archive of ``size`` bytes to whole pieces, or nothing."""
     if piece_bytes < 1:
         raise ConfigurationError(f"a piece must have at least 1 byte, not {piece_bytes}")
     gap = -size % piece_bytes

@@ -41,6 +41,6 @@ def heard_by(channel: ReliableChannel) -> list[bytes]:
 
 
 def join(network: LocalNetwork, name: str, **more: Any) -> Opening[ReliableChannel]:
-    """Make a participant at its node, which may have been there before."""
+    """Make a participant at its node; an existing node is used again."""
     node = next((node for node in network.nodes if node.name == name), None) or network.node(name)
     return create_reliable_channel(node, "harbour", name, TOPIC, **more)

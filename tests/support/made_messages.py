@@ -1,4 +1,4 @@
-"""An SDS message and a segment, of which a test changes the fields that matter to it."""
+"""An SDS message and a segment; a test changes the fields that it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.wire.segment import Segment
 
 
 def message(**changes: Any) -> SdsMessage:
-    """Return a message with everything in it but for the fields that are given."""
+    """Return a message with all fields set; the given fields replace the defaults."""
     fields: dict[str, Any] = {
         "message_id": "m1",
         "sender_id": "alice",
@@ -24,7 +24,7 @@ def message(**changes: Any) -> SdsMessage:
 
 
 def segment(**changes: Any) -> Segment:
-    """Return the second of three data segments but for the fields that are given."""
+    """Return the second of three data segments; the given fields replace the defaults."""
     fields: dict[str, Any] = {
         "payload_hash": b"k" * 32,
         "index": 1,

@@ -1,4 +1,4 @@
-"""The two muxers of libp2p, for tests of what must hold with either of them."""
+"""The two muxers of libp2p, for tests that must pass with each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service node with its REST API in a thread of its own, for what drives a browser in the test's thread."""
+"""A service node with its REST API in a thread of its own, because the browser blocks the test's thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NodeInThread:
     def __init__(
         self, rest: RestOptions | None = None, *, gate: Callable[[], ProofGate] | None = None, **options: Any
     ) -> None:
-        """``gate`` makes what judges RLN proofs; without it the node asks for none."""
+        """``gate`` makes the verifier of RLN proofs; without it the node requires none."""
         given = {"cluster_id": 16, "shards": (0,), "shard_count": 1, **options}
         self._options = ServiceOptions(**given)
         self._rest = rest or RestOptions()

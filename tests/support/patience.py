@@ -1,4 +1,4 @@
-"""Waiting without a clock: for conditions, with one bound for all tests that only tells a hang from a slow machine."""
+"""Waits for conditions, with one bound for all tests that is long enough for a slow machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 PATIENCE_S = 120.0
-"""How long one step may take before it counts as hung, however slow the machine is."""
+"""Time after which a step counts as hung, even on a slow machine."""
 
 
 async def until(condition: Callable[..., object], what: Callable[[], object] | str = "a condition") -> None:
-    """Wait until something is so; fails, with what was waited for, if it never is."""
+    """Wait until a condition holds; raise `AssertionError` with ``what`` after `PATIENCE_S`."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():  # noqa: ASYNC110 - states of several parts that have no event in common
@@ -23,5 +23,5 @@ async def until(condition: Callable[..., object], what: Callable[[], object] | s
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a test's coroutine; the bound leaves it to the waits within to say what hangs."""
+    """Run a test's coroutine; the bound is four times that of `until`, whose error names the condition."""
     return asyncio.run(asyncio.wait_for(work, 4 * PATIENCE_S))

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, where its programs are."""
+"""A PostgreSQL server for tests, if the machine has its programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from patience import PATIENCE_S
 
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
-    """Start a server for as long as the block lasts; skip the test where there is none."""
+    """Start a server for the block; skip the test if the machine has none."""
     pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
     programs, user = server_programs(), server_user()
     if programs is None or user is None:
@@ -70,7 +70,7 @@ class PostgresServer:
             **run_as,
         }
         self._process: subprocess.Popen[Any] | None = None
-        # A locale whose order is not that of bytes, where there is one, is what the order of hashes must survive.
+        # The locale may sort text in another order than by bytes; hashes must still sort by bytes.
         subprocess.run(
             [programs / "initdb", "-D", folder / "data", "-A", "trust", "-U", "fairway", "-E", "UTF8", "--no-sync"],
             check=True,

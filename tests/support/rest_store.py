@@ -24,7 +24,7 @@ class RestStore:
     entries: list[dict[str, Any]]
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Take further messages into the store."""
+        """Add messages to the store."""
         known = {entry["messageHash"] for entry in self.entries}
         for kept in messages:
             entry = entry_of(kept)
@@ -48,7 +48,7 @@ def entry_of(kept: ArchivedMessage) -> dict[str, Any]:
 
 @contextmanager
 def rest_store(messages: Iterable[ArchivedMessage] = (), *, page: int = 7) -> Iterator[RestStore]:
-    """Start a node that gives pages of so many messages, and stop it."""
+    """Start a node that returns pages of ``page`` messages, and stop it."""
     entries: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ def rest_store(messages: Iterable[ArchivedMessage] = (), *, page: int = 7) -> It
             self.wfile.write(data)
 
         def log_message(self, *args: object) -> None:
-            """Be quiet."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,12 +1,12 @@
 """A strict double of an RLN proof provider, and of the validators that judge its proofs. No cryptography.
 
-For tests and simulations: `StrictRlnProvider` keeps the rules that a real provider must keep, and fails on
-demand; `RlnTestValidator` stands for the network and notices when one of them is broken (RFC
-17/WAKU2-RLN-RELAY, "Routing"; RLN-API, validate_proof). A proof is as long as a real one
-and names its maker, epoch, message number and signal in clear.
+For tests and simulations: `StrictRlnProvider` keeps the rules that a real provider must keep, and fails on demand;
+`RlnTestValidator` validates as the network does, and detects each broken rule (RFC 17/WAKU2-RLN-RELAY, "Routing";
+RLN-API, validate_proof). A proof is as long as a real one and names its maker, epoch, message number and signal in
+clear.
 
-Invariant of the provider: no (epoch, message number) is ever used twice, wherever the clock goes;
-``on_reserve`` has returned before the proof that uses the number does.
+Invariant of the provider: each (epoch, message number) is used at most once, even if the clock jumps. ``on_reserve``
+returns before the proof with that number is returned.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 PROOF_BYTES: Final = 335
 """Length of an encoded RateLimitProof as the network's nodes write it."""
 MAX_CLOCK_GAP_MS: Final = 20_000
-"""How far a message's timestamp may be from the validator's clock."""
+"""Largest distance between a message's timestamp and the validator's clock."""
 
 _LAYOUT: Final = struct.Struct("<32sqQ32s")
 _NS_PER_MS: Final = 1_000_000
 
 
 class ProofVerdict(Enum):
-    """What a validator says of a proof."""
+    """The verdict of a validator on a proof."""
 
     VALID = "valid"
     DUPLICATE = "duplicate"
-    """The very same signal under the same number: harmless, but not relayed again."""
+    """The same signal under the same number: harmless, but not relayed again."""
     INVALID = "invalid"
-    """Not a proof, not about this signal, of another epoch than its timestamp, or out of time."""
+    """No proof, of another signal, of another epoch than its timestamp, or too old or too new."""
     VIOLATION = "violation"
-    """Another signal under a used number: on a real network that gives the secret away."""
+    """Another signal under a used number: on a real network that reveals the secret."""
 
 
 class StrictRlnProvider:
-    """Makes proofs out of one membership's budget and refuses to overdraw it.
+    """Makes proofs within one membership's quota, and raises beyond it.
 
-    ``faults`` are used up one per call of `generate_proof`: an error kind is raised, None lets the call
-    through. ``reserved`` is what ``on_reserve`` was last called with: the next unused number of each epoch.
+    Each call of `generate_proof` uses one of ``faults``: it raises an error kind, or succeeds for None. ``reserved`` is
+    the last argument of ``on_reserve``: the next unused number of each epoch.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writes the folder of a finished run with given rows, without Spark: what a report reads."""
+"""Writes the folder of a finished run with given rows, without Spark, as the input of a report."""
 
 from __future__ import annotations
 

@@ -39,11 +39,11 @@ class Bucket:
         }
 
     def uri(self, key: str, scheme: str = "s3") -> str:
-        """A URI that says everything: other processes need no environment."""
+        """A URI with the secret and the endpoint; other processes need no environment."""
         return f"{scheme}://{self.key}:{self.secret}@{self.name}/{key}?endpoint_override={self.address}&scheme=http"
 
     def short(self, key: str, scheme: str = "s3") -> str:
-        """A URI without a secret, as people are shown it; to be used it needs `environment`."""
+        """A URI without the secret, for display; a client that uses it needs `environment`."""
         return f"{scheme}://{self.name}/{key}"
 
     @property
@@ -51,7 +51,7 @@ class Bucket:
         return FileSystem.from_uri(self.uri(""))[0]
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The objects below a prefix, from there."""
+        """The keys of the objects below a prefix, relative to it."""
         folder = f"{self.name}/{prefix}".rstrip("/")
         found = self.filesystem.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
         return sorted(one.path.removeprefix(f"{folder}/") for one in found if one.is_file)
@@ -94,7 +94,7 @@ def s3_server() -> Iterator[S3Server]:
                     break
             else:
                 raise RuntimeError(f"the S3 server did not start: {''.join(told)}")
-            # It says each request in a line: nobody would read them, and it would wait for a reader.
+            # The server prints a line for each request, and blocks if the pipe is full.
             reader = threading.Thread(target=lambda: [None for _ in server.stderr or ()], daemon=True)
             reader.start()
             yield S3Server(listens[1])

@@ -1,4 +1,4 @@
-"""What a reassembler answered, in a word."""
+"""The answer of a reassembler as a word."""
 
 from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, SegmentKept
 
