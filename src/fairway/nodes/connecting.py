@@ -45,24 +45,24 @@ def connect(
 
     - ``"/ip4/192.0.2.7/tcp/60000/p2p/16Uiu2..."``: a light client of the service node at a multiaddr, or of several,
       separated by commas. ``options`` are `LightOptions`.
-    - ``"waku:"``, ``"waku:logos.test"``, ``"waku:./ours.toml"``: a light client that finds service nodes by itself,
-      of The Waku Network, of another one that `fairway.nodes.discovery.network` knows, or of one that a file describes.
-      ``options`` are `LightOptions`. It remembers the nodes that served it in the folder ``state``, by default
-      ``fairway`` in the user's folder for state (``$XDG_STATE_HOME``).
+    - ``"waku:"``, ``"waku:logos.test"``, ``"waku:./ours.toml"``: a light client that finds service nodes by itself. The
+      network is The Waku Network, another one in the table of `fairway.nodes.discovery.network`, or one that a file
+      describes. ``options`` are `LightOptions`. The client remembers the nodes that served it in the folder ``state``,
+      by default ``fairway`` in the user's folder for state (``$XDG_STATE_HOME``).
     - ``"http://127.0.0.1:8645"``, ``"https://user:password@example.org/waku"``: the REST API of nwaku or of
       ``fairway node``. ``options`` are `RestNodeOptions`.
     - ``"local:"``: a network inside this process; ``"local:NAME"``: one of several. ``name`` is the name of the node
       in that network.
 
-    ``rln`` is the membership for networks with RLN proofs, such as a `fairway.rln.RlnMembership`: a light client
-    and a client of a REST API prove with it what they and their channels send. Networks with a name or a file tell the
-    length of their epochs and their limit.
+    ``rln`` is the membership for networks with RLN proofs, such as a `fairway.rln.RlnMembership`: a light client and a
+    client of a REST API prove with it their own messages and those of their channels. The table or the file of a
+    network gives the length of its epochs and its limit.
 
     ``tls_ca_file`` names authorities, in PEM form, to trust beside the system's for a node at ``https://`` or
     ``/tls/ws``; ``options`` have the same.
 
     ``connect_timeout_s`` is the longest wait for a connection. With None this returns at once, and the node connects in
-    the background; its status says when. A channel with such a node keeps messages to send until then.
+    the background; its status then changes. A channel with such a node keeps messages to send until then.
 
     Raises `ConfigurationError` at once for an unknown address or option, and `NodeUnavailableError` if no connection is
     made in time.

@@ -1,7 +1,7 @@
 """`NodeSubscriptions`: the subscriptions of one node, by pubsub topic and content topic.
 
-Each received message goes once into each subscription that asks for it. A closed subscription is removed, and the node
-learns its criteria. A subscription whose event loop has ended is removed, too: waking its reader would fail.
+Each received message is put once into each matching subscription. A closed subscription is removed, and the node is
+notified of its criteria. A subscription whose event loop has ended is removed, too: waking its reader would fail.
 """
 
 from __future__ import annotations

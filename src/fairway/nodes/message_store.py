@@ -48,7 +48,7 @@ class MemoryMessageStore:
         self._bytes = 0
         self._messages: dict[bytes, tuple[int, RoutedMessage]] = {}
         self._order: list[_Key] = []
-        # By pubsub topic, and within it by content topic; None stands for all of them.
+        # By pubsub topic, and within it by content topic; None means all topics.
         self._orders: dict[str, dict[str | None, list[_Key]]] = {}
 
     def __len__(self) -> int:

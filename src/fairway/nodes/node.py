@@ -1,7 +1,7 @@
 """`WakuNode`: the interface between a channel and the Waku network.
 
 A node sends, subscribes, queries stores and has a status. Messages may be lost, late, doubled or out of order; the
-protocol above deals with that. A node keeps no state of a channel.
+protocol above handles that. A node keeps no state of a channel.
 
 Health has the three levels of the WAKU-API. An unhealthy node can neither send nor receive, and a channel keeps its
 messages until that changes.
@@ -82,8 +82,8 @@ class SendResult:
     detail: str = ""
     """Why it was not accepted, as text for people."""
     stored: asyncio.Future[bool | None] | None = field(default=None, compare=False)
-    """Of an accepted message: whether stores have it, some seconds later. False if no store has it, None if the answer
-    stays unknown. No future if the node does not look."""
+    """Whether stores have an accepted message some seconds later: True, False, or None if the answer stays unknown. The
+    field is None if the node does not query stores."""
 
     @classmethod
     def refused(cls, action: ClientAction, detail: str, *, unserved: bool = False) -> Self:
@@ -128,7 +128,7 @@ class NodeQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRules:
-    """What the network of a node prescribes to all its messages."""
+    """The rules of a node's network for all its messages."""
 
     cluster_id: int
     shard_count: int
@@ -184,12 +184,12 @@ class WakuNode(ABC):
 
     @property
     def rln(self) -> RlnProofProvider | None:
-        """The RLN membership of this node, which proves what its channels send; None if it has none."""
+        """The RLN membership of this node, which proves the messages of its channels; None if it has none."""
         return None
 
     @property
     def network(self) -> NetworkRules | None:
-        """What the network prescribes, or None if the node does not know its network."""
+        """The rules of the network, or None if the node does not know its network."""
         return None
 
     @abstractmethod

@@ -29,7 +29,7 @@ class PreparingProvider(Protocol):
     """A provider whose first proof takes longer unless it has computed something before."""
 
     def prepare(self) -> None:
-        """Compute it; called once, in the provider's thread, and not waited for."""
+        """Compute it; called once, in the provider's thread. No call waits for it."""
 
 
 def prepare_soon(provider: RlnProofProvider | None) -> None:
@@ -41,7 +41,7 @@ def prepare_soon(provider: RlnProofProvider | None) -> None:
 async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> bytes | None:
     """Return the proof that a provider makes for a signal in the epoch of ``now_ms``; None if it makes none.
 
-    Raises `RlnError`, also for whatever else a provider raises or returns.
+    Raises `RlnError`, also if the provider raises another exception or returns an invalid value.
     """
     try:
         proof: object = await call_in_thread(
@@ -50,7 +50,7 @@ async def proof_of(provider: RlnProofProvider, signal: bytes, now_ms: int) -> by
     except RlnError:
         raise
     except Exception as cause:
-        # A failing provider must not lose a message that was accepted.
+        # An accepted message must survive an exception of the provider.
         raise RlnError(RlnErrorKind.TRANSIENT, f"the provider raised {type(cause).__name__}") from cause
     if proof is None or isinstance(proof, bytes):
         return proof
@@ -77,10 +77,10 @@ async def quota_of(provider: RlnProofProvider, now_ms: int) -> EpochQuota | None
 
 
 async def with_proof(provider: RlnProofProvider | None, message: RoutedMessage) -> RoutedMessage | SendResult:
-    """Return a message with a proof for the present epoch, or the result of sending it if none can be had.
+    """Return a message with a proof for the present epoch, or a failed result if the provider makes none.
 
-    Without a provider, and with a proof, as the messages of channels have it, a message stays as it is. Its message
-    hash stays anyway, because the proof is not part of that.
+    Without a provider the message is returned unchanged. So is a message that has a proof, such as those of channels. A
+    proof does not change the message hash.
     """
     bare = message.message
     if provider is None or bare.rate_limit_proof:

@@ -1,7 +1,7 @@
 """`NameServers`: reads the texts of a name from the DNS, with dnspython.
 
-Without addresses the name servers of the machine are asked. A name that does not exist, a server that is silent, and
-a text that is no ASCII are all a `NameServerError`.
+Without addresses it queries the name servers of the machine. A missing name, a silent server and a text that is not
+ASCII all raise `NameServerError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PORT: Final = 53
 
 
 class NameServers:
-    """The name servers to ask."""
+    """The name servers that are queried."""
 
     def __init__(self, addresses: Sequence[str] = (), *, timeout_s: float = LOOKUP_TIMEOUT_S) -> None:
         """``addresses`` are like "192.0.2.1", "192.0.2.1:5353" or "[2001:db8::1]:53".

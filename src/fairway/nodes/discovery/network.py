@@ -1,6 +1,7 @@
-"""`Network`: what a program must know of a network to join it, from the table of public ones or from a file.
+"""`Network`: the parameters for joining a network, from the table of public networks or from a file.
 
-`networks.toml` is the table; each entry has its source. A file of one's own has the same fields at its top.
+`networks.toml` is the table; each entry has its source. A file for another network has the same fields at its top
+level.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class RlnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     messages_per_epoch: int
     """Messages of one membership in an epoch."""
     chain_id: int | None = None
-    """Chain of the contract that has the memberships; None for a list that is kept elsewhere."""
+    """Chain of the contract with the memberships; None for memberships kept elsewhere."""
     contract: str | None = None
     """Address of that contract, "0x" and 40 hexadecimal digits."""
 
@@ -46,11 +47,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A network. The fields of a file have the same names."""
 
     source: str
-    """Where the values are published."""
+    """Source of the values."""
     cluster: int
     """Its cluster id."""
     shards: int = 8
-    """How many network shards it has, for autosharding."""
+    """Number of its network shards, for autosharding."""
     lists: tuple[str, ...] = ()
     """Lists of nodes in DNS: "enrtree://KEY@DOMAIN"."""
     records: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
 """Lists of nodes in DNS (EIP-1459): `read_root` and `read_entry` check entries, `NodeListReader` walks lists.
 
-A list is a tree: a root that the list's key signed, and below it branches, node records, and links to other lists, each
-under the hash of its own text. So the key of the URL is enough to check every text by itself: a name server can
-withhold entries but not forge one.
+A list is a tree. The list's key signs its root. Below the root are branches, node records, and links to other lists,
+each under the hash of its own text. So the key of the URL suffices to check every text: a name server can withhold
+entries but not forge one.
 
-Invariant: every read ends. No entry and no list is read twice, and a read makes at most `MAX_LOOKUPS` look-ups in at
-most `MAX_LISTS` lists, however long the signed chains are. A wrong entry costs its own subtree only; it is
-counted by its fault.
+Invariant: every read ends. No entry and no list is read twice. A read makes at most `MAX_LOOKUPS` look-ups in at most
+`MAX_LISTS` lists, even if the signed chains are longer. A wrong entry costs its own subtree only, and is counted by its
+fault.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class NodeListError(DecodeError):
     def __init__(self, fault: str, detail: str) -> None:
         super().__init__(f"a node list with a wrong {fault}: {detail}")
         self.fault = fault
-        """What is wrong, in a word, for counters."""
+        """The fault in a word, for counters."""
 
 
 class NameServerError(NetworkError):
-    """The DNS did not answer, or has no such name; the text says which name servers were asked."""
+    """The DNS did not answer, or has no such name; the text names the queried name servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeListUrl:
-    """Where a list is, and whose it is. Raises `NodeListError` for a key that is none."""
+    """The domain and the key of a list. Raises `NodeListError` for an invalid key."""
 
     public_key: bytes
     """Key that signs the root, compressed, 33 bytes."""
@@ -94,7 +94,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An entry that names others."""
+    """An entry that names other entries."""
 
     hashes: tuple[str, ...]
 
@@ -157,15 +157,15 @@ class NodeListReader:
         self.sequences: Final[dict[str, int]] = {} if sequences is None else sequences
         """Sequence number of the newest root seen, by domain; an older root is refused."""
         self.faults: Final[Counter[str]] = Counter()
-        """Entries that were left out, by the reason; "name server" where there was none."""
+        """Number of skipped entries, by reason; "name server" if no server answered."""
         self._texts: Final = texts
         self._rng: Final = rng
 
     async def read(self, url: NodeListUrl) -> AsyncIterator[NodeRecord]:
         """Yield the records of a list and of those that it links to, in random order, each once.
 
-        Ask for no more than is needed: the rest is not looked up. Raises `NameServerError` or `NodeListError` if
-        the root of the list itself cannot be had; what is wrong further down is counted.
+        Records are looked up only as the caller asks for them. Raises `NameServerError` or `NodeListError` if the root
+        of the list itself cannot be read; faults further down are counted.
         """
         walk = _Walk(self._texts)
         lists, domains = deque([url]), {url.domain}
@@ -222,7 +222,7 @@ class NodeListReader:
 
 
 class _Walk:
-    """What one read has looked at."""
+    """The names and lists that one read has visited."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts: Final = texts

@@ -1,8 +1,8 @@
 """`NodeRecord`: the description of a node, signed with its identity key (EIP-778; 31/WAKU2-ENR for Waku's fields).
 
 Invariant: a `NodeRecord` is valid. `NodeRecord.decode` and `NodeRecord.parse` verify the signature (identity scheme
-"v4"), and `NodeRecord.sign` makes one. The Waku fields are read only when asked for, and a field that cannot be read
-counts as absent, so that unknown content does not cost the node.
+"v4"), and `NodeRecord.sign` makes one. The Waku fields are decoded on access. A field that cannot be decoded counts as
+absent, so that a record with unknown content stays usable.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class NodeRecordError(DecodeError):
     def __init__(self, fault: str, detail: str) -> None:
         super().__init__(f"a node record with a wrong {fault}: {detail}")
         self.fault = fault
-        """What is wrong, in a word, for counters."""
+        """The fault in a word, for counters."""
 
 
 class Capability(IntFlag):
-    """What a node serves, by the bits of the field ``waku2`` (31/WAKU2-ENR)."""
+    """Services of a node: the bits of the field ``waku2`` (31/WAKU2-ENR)."""
 
     RELAY = 1
     STORE = 2
@@ -123,8 +123,8 @@ class NodeRecord:
         The first plain TCP address with an IP address also fills ``ip`` and ``tcp``. Addresses that would make the
         record longer than 300 bytes are left out, the last ones first. ``extra`` are further pairs.
 
-        Raises `ConfigurationError` for a key that is not secp256k1, a sequence number that does not fit 64 bits, and
-        pairs that are too long even without addresses.
+        Raises `ConfigurationError` for a key that is not secp256k1, and for a sequence number beyond 64 bits. It also
+        raises it if the pairs are too long even without addresses.
         """
         if key.public_key.type is not KeyType.SECP256K1:
             raise ConfigurationError(f"a node record needs a secp256k1 key, not {key.public_key.type.name}")
@@ -168,13 +168,13 @@ class NodeRecord:
 
     @property
     def capabilities(self) -> Capability | None:
-        """What the node serves; None if it does not say. Bits that are not known are kept."""
+        """Services of the node; None without the field. Unknown bits are kept."""
         value = self.fields.get(b"waku2")
         return Capability(value[0]) if isinstance(value, bytes) and len(value) == 1 else None
 
     @property
     def addresses(self) -> tuple[Multiaddr, ...]:
-        """Where the node can be dialled, with its peer id: what ``multiaddrs`` lists, then ``ip`` and ``ip6``.
+        """Addresses of the node with its peer id: those of ``multiaddrs``, then ``ip`` and ``ip6``.
 
         nwaku lists 0.0.0.0, which is no address of another machine.
         """
@@ -197,7 +197,7 @@ class NodeRecord:
             try:
                 address = Multiaddr.from_bytes(one)
             except AddressError:
-                continue  # of a transport that is not known here; the next one may be
+                continue  # an unknown transport; the next address may have a known one
             yield address
 
     def _endpoints(self) -> Iterable[Multiaddr]:

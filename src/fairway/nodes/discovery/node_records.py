@@ -36,7 +36,7 @@ class NodeRecords:
         return refusal
 
     def remove(self, peer: PeerId) -> None:
-        """Forget a node."""
+        """Remove a node."""
         self._records.pop(peer, None)
 
     def records(self) -> tuple[NodeRecord, ...]:

@@ -36,7 +36,7 @@ _TICK_S: Final = 0.25
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 _STABLE_S: Final = 30.0
-"""A peer that was connected for less has failed."""
+"""Time below which a connection counts as failed."""
 _LIST_PAUSE_S: Final = 30.0
 """Shortest time between two reads of the lists."""
 _EXCHANGE_PAUSE_S: Final = 60.0
@@ -44,9 +44,9 @@ _EXCHANGE_PAUSE_S: Final = 60.0
 _EXCHANGE_TIMEOUT_S: Final = 10.0
 _ASKED_RECORDS: Final = 20
 _RESERVES: Final = 20
-"""Candidates beyond which lists are read no further."""
+"""Candidates at which the reading of lists ends."""
 _FORGOTTEN_AFTER: Final = 8
-"""Failures in a row after which a peer that a list or another peer named is forgotten."""
+"""Failures in a row after which a peer from a list or another peer is removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class PeerFinder:
                 changed |= not one.served
                 one.served, one.problem = True, ""
             elif now_s - one.connected_s > _STABLE_S:
-                # It is silent, or does not name its network.
+                # The peer is silent, or does not name its network.
                 self._tasks.spawn(self._host.disconnect(peer))
         if changed:
             self._remember()

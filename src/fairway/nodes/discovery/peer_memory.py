@@ -1,4 +1,4 @@
-"""Where a node keeps what it needs after a restart; `PeerMemory` is the file of the peers that served it.
+"""The files that a node keeps over restarts; `PeerMemory` is the file of the peers that served it.
 
 A file that is damaged or of another network counts as absent: discovery begins anew.
 """
@@ -23,7 +23,7 @@ from fairway.storage.whole_file import replace_whole
 
 
 def default_state() -> Path:
-    """Return where state is kept if nothing else is said (XDG Base Directory Specification, XDG_STATE_HOME)."""
+    """Return the default folder for state (XDG Base Directory Specification, XDG_STATE_HOME)."""
     given = os.environ.get("XDG_STATE_HOME", "")
     home = Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
     return home / "fairway"
@@ -54,7 +54,7 @@ class PeerMemory:
     """The file of one network."""
 
     def __init__(self, path: Path, *, cluster_id: int | None) -> None:
-        """Remember in ``path``, whose folder is made when something is written."""
+        """Keep the peers in ``path``; the first write creates its folder."""
         self._path: Final = path
         self._cluster_id: Final = cluster_id
         self._written: bytes | None = None

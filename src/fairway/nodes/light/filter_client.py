@@ -1,9 +1,9 @@
 """`FilterClient`: keeps the same filter subscriptions at two service nodes (12/WAKU2-FILTER).
 
-`FilterClient.run` brings the nodes to what is wanted, pings them, and replaces those that fail. While a node leaves a
-ping unanswered, another one is asked as well: both nodes may have lost the subscription. Invariants: a message is
-delivered once, however many nodes push it, and only if it is wanted and comes from a node that was asked for it; a node
-that forgot the subscription gets it again at the next ping.
+`FilterClient.run` makes the wanted subscriptions at the nodes, pings them, and replaces those that fail. While a node
+leaves a ping unanswered, a further node is subscribed, because both nodes may have lost the subscription. Invariants: a
+message is delivered once, even if several nodes push it. It is delivered only if it is wanted, and only from a node
+that was asked for it. A node that lost the subscription gets it again at the next ping.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class _Holder:
     ping_due_s: float = 0.0
     failed_pings: int = 0
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while something is asked of the node: one thing after the other."""
+    """Held during a request to the node: requests are sent one after the other."""
     is_one_too_many: bool = False
-    """Whether it was asked beside a silent node, which answers again."""
+    """Whether it was subscribed because of a silent node that answers again."""
 
 
 class FilterClient:
@@ -94,7 +94,7 @@ class FilterClient:
         self._look: Final = asyncio.Event()
         self._tasks: Final = OwnedTasks()
         self.refusal = ""
-        """Why a node did not make a wanted subscription, last time; empty if none refused since one was made."""
+        """Reason of the last refused subscription; empty if a subscription succeeded since."""
         self.unwanted = 0
         """Pushes without a matching subscription, or that could not be decoded."""
         host.handle(FILTER_PUSH_PROTOCOL, self._pushed, max_streams_per_peer=_PUSH_STREAMS)
@@ -271,7 +271,7 @@ class FilterClient:
         self.refusal = fault
         if self._holders.pop(peer, None) is not None:
             self._note(peer, fault)
-        # Without another node the next tick is soon enough: the same node would refuse again.
+        # Without another node, wait for the next tick: the same node would refuse again.
         if any(other not in self._holders for other in self._pool.unfailing(FILTER_SUBSCRIBE_PROTOCOL)):
             self._look.set()
 
@@ -296,8 +296,8 @@ class FilterClient:
             self.unwanted += 1
             return
         criterion = (push.pubsub_topic or "", message.content_topic)
-        # 12/WAKU2-FILTER: a client should verify that a push matches a subscription. One that was just asked for may be
-        # pushed before the response to the request is here.
+        # 12/WAKU2-FILTER: a client should verify that a push matches a subscription. A message of a new subscription
+        # may be pushed before the response to the request arrives.
         if criterion not in self._wanted or peer not in self._holders:
             self.unwanted += 1
             return

@@ -23,7 +23,7 @@ from fairway.owned_tasks import OwnedTasks
 
 BEAT_S: Final = 1.0
 SILENT_AFTER: Final = 3
-"""Beats without a byte after which a peer is silent: it had two seconds to answer."""
+"""Beats without a byte after which a peer counts as silent: it had two seconds to answer."""
 GONE_AFTER: Final = 15
 """Beats without a byte after which the connection is ended."""
 _LOG: Final = logging.getLogger(__name__)

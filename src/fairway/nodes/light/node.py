@@ -1,8 +1,8 @@
 """`LightNode`: a light client, which uses service nodes for light push, filter and store.
 
-It uses two service nodes at once, as WAKU-P2P-RELIABILITY recommends, and replaces one that fails while there is
-another. `LightNode.status` always says whether messages can be sent and received. When `LightNode.close` returns, all
-its tasks and connections have ended.
+It uses two service nodes at once, as WAKU-P2P-RELIABILITY recommends, and replaces a failing one if it knows another.
+`LightNode.status` always says whether messages can be sent and received. When `LightNode.close` returns, all its tasks
+and connections have ended.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ class LightNode(WatchedNode):
         """Connect to service nodes and stay connected to them.
 
         With ``network`` the node also finds nodes by itself, and replaces those that fail; ``memory`` is the file in
-        which it remembers them. ``rln`` proves what is sent, for service nodes that ask for RLN proofs.
+        which it remembers them. ``rln`` proves the sent messages, for service nodes that require RLN proofs.
 
         Returns when one of them serves light push and filter; with ``connect_timeout_s`` None at once. Raises
-        `ConfigurationError` without a peer or a network, for an invalid address, or for options of another cluster;
-        `NodeUnavailableError` if no peer serves in time, or if no certificate of the peers is trusted.
+        `ConfigurationError` without a peer or a network, for an invalid address, or for options of another cluster.
+        Raises `NodeUnavailableError` if no peer serves in time, or if no certificate of the peers is trusted.
         """
         if not peers and network is None:
             raise ConfigurationError("a light client needs at least one service node; give its multiaddr")
@@ -162,7 +162,7 @@ class LightNode(WatchedNode):
 
     @property
     def network(self) -> NetworkRules | None:
-        """What the network prescribes; None if the node was given addresses and no network."""
+        """The parameters of the network; None if the node was given addresses and no network."""
         known = self._network
         if known is None:
             return None
@@ -178,7 +178,7 @@ class LightNode(WatchedNode):
 
     @property
     def rln(self) -> RlnProofProvider | None:
-        """The membership that proves what is sent."""
+        """The membership that proves the sent messages."""
         return self._rln
 
     async def send(self, message: RoutedMessage) -> SendResult:

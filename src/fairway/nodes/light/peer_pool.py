@@ -16,7 +16,7 @@ FORGIVEN_AFTER_S: Final = 120.0
 
 
 class _Failure(NamedTuple):
-    """The last failure of a peer at a service; the greater it is, the later the peer is asked again."""
+    """The last failure of a peer at a service. Peers are asked in ascending order of it."""
 
     was_silent: bool
     at_s: float

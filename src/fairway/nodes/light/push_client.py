@@ -3,18 +3,18 @@
 WAKU-LIGHTPUSH; WAKU-P2P-RELIABILITY, "Lightpush".
 
 A node is asked in the latest version that it serves: 3, or 2, which go-waku has and which has no status codes.
-`fairway.wire.lightpush.client_action` says what an answer means. Invariants: a push asks each node at most once, and
-ends within `SEND_TIMEOUT_S`; it retries nothing later. A message counts as sent if a node took or knows it, and as
-refused for good if all nodes refused it for good. A node that took a message but relayed it to no peer decides only if
-no other node does better.
+`fairway.wire.lightpush.client_action` interprets the answers. Invariants: a push asks each node at most once, and ends
+within `SEND_TIMEOUT_S`; it retries nothing later. A message counts as sent if a node took or knows it, and as refused
+for good if all nodes refused it for good. A node that took a message but relayed it to no peer decides only if no other
+node does better.
 
 A node that relays a message to no peer may know it already (`ClientAction.NOT_RELAYED`). The message counts as known if
-this client pushed the same message, by its message hash, to any node that took it, or to this node, which did not
-answer in time. Otherwise the node refused it.
+any node took an earlier push of the same message hash by this client. It also counts as known if this node left an
+earlier push of it without an answer. Otherwise the node refused it.
 
 If a node fails, the next one is asked at once. A push ends with the first node that relayed the message, while the
-request to the other node goes on. A node whose streams are all in use comes after the others. When the push ends, a
-request that still waits for a stream is cancelled, so that slow nodes do not fill the memory.
+request to the other node goes on. Nodes whose streams are all in use are asked last. When the push ends, a request that
+still waits for a stream is cancelled, so that slow nodes do not fill the memory.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class _Past:
 
     took: set[PeerId] = field(default_factory=set)
     silent: set[PeerId] = field(default_factory=set)
-    """They did not answer in time."""
+    """Nodes that did not answer in time."""
     is_relayed: bool = False
-    """Whether one that took it relayed it, or does not say."""
+    """Whether a node that took the message relayed it, or gave no relay count."""
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class PushClient:
             )
             answer = read(peer, encoded)
         except LimitError as error:
-            # The node was not asked: more is sent at once than it answers.
+            # The request was not sent: the node does not answer as many requests at once.
             answer = _Answer(peer=peer, protocol=protocol, action=ClientAction.RETRY_LATER, detail=str(error))
         except (Libp2pError, TimeoutError, DecodeError) as error:
             was_silent = isinstance(error, TimeoutError)
@@ -206,7 +206,7 @@ class PushClient:
         push.answers.append(answer)
 
     def _judged(self, push: _Push, answer: _Answer) -> _Answer:
-        """Note the answer of a node, and return what it means."""
+        """Note the answer of a node, and return the action that follows from it."""
         past = self._past.get(push.message.message_hash, _Past())
         if answer.action is ClientAction.NOT_RELAYED and (past.is_relayed or answer.peer in past.silent):
             answer = replace(answer, action=ClientAction.KNOWN)

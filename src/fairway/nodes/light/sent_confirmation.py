@@ -35,7 +35,7 @@ _TICK_S: Final = 0.5
 class _Watched:
     message: RoutedMessage
     due_s: float
-    """When the stores are queried next; infinite while a query is under way."""
+    """Time of the next store query; infinite while a query is under way."""
     stored: asyncio.Future[bool | None]
     is_second: bool = False
     """Whether the next query is the second one, which is the last."""

@@ -1,8 +1,8 @@
 """`StoreClient`: queries several store nodes, and joins their answers (13/WAKU2-STORE).
 
-Each node pages with a cursor of its own, so the cursor of a united page holds those of all nodes that have more.
-Invariants: a message comes once on a page, and on some page if any of the nodes that answered has it; a node that fails
-meanwhile is skipped if another one answers. A node whose answer is too long is asked for fewer messages
+Each node pages with a cursor of its own, so the cursor of a united page holds the cursors of all nodes with further
+pages. Invariants: a page holds each message once. Every message of a node that answers is on some page. A node that
+fails meanwhile is skipped if another one answers. A node whose answer is too long is asked for fewer messages
 (`fairway.nodes.page_size`).
 """
 
@@ -63,7 +63,7 @@ class StoreClient:
         self._page_sizes: dict[PeerId, PageSize] = {}
 
     async def query(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of what the store nodes have; raises `StoreQueryError` if none answers."""
+        """Return a page of the messages of the store nodes; raises `StoreQueryError` if none answers."""
         asked = self._begin() if cursor is None else _cursors(cursor)
         if query.message_hashes and cursor is None:
             return await self._look_up(query, list(asked))
@@ -74,7 +74,7 @@ class StoreClient:
     async def present(self, hashes: tuple[bytes, ...]) -> frozenset[bytes]:
         """Return which messages any store node has; raises `StoreQueryError` if none answers.
 
-        Nodes that failed recently are asked only if there is no other: the answer is worth most when it comes soon.
+        Nodes that failed recently are queried only if no other node is connected, because the answer is needed soon.
         """
         sound = self._pool.unfailing(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES]
         answers = await _answers([partial(self._hashes, peer, hashes) for peer in sound or self._begin()])
@@ -84,7 +84,7 @@ class StoreClient:
         return dict.fromkeys(self._pool.serving(STORE_QUERY_PROTOCOL)[:_MAX_STORE_NODES])
 
     async def _look_up(self, query: StoreQuery, peers: list[PeerId]) -> StorePage:
-        """Query nodes one after the other, each for the messages that the earlier ones lack."""
+        """Query nodes one after the other, each for the messages that the earlier ones did not have."""
         missing = dict.fromkeys(query.message_hashes)
         found: list[RoutedMessage] = []
         faults: list[StoreQueryError] = []

@@ -52,9 +52,10 @@ class NetworkFaults:
     query_loss: float | None = None
     """Share of store queries without an answer; None: the same as ``loss``."""
     answer_loss: float = 0.0
-    """Share of sends that the network accepts while its answer is lost."""
+    """Share of sends that the network accepts but whose answer is lost."""
     answer_errors: float = 0.0
-    """Share of the lost answers in place of which the node raises `ConnectionResetError`, as others may."""
+    """Share of lost answers for which the node raises `ConnectionResetError`, as other implementations of `WakuNode`
+    may."""
     silence: float = 0.0
     """Share of sends and store queries that never end, not even with a timeout; the network accepts half of these
     sends."""
@@ -141,7 +142,7 @@ class FaultDice:
         return not self._happens(self.faults.answer_loss)
 
     def is_raised(self) -> bool:
-        """Return whether the node raises an exception in place of an answer that is lost."""
+        """Return whether the node raises an exception for a lost answer."""
         return self._happens(self.faults.answer_errors)
 
     def is_silent(self) -> bool:

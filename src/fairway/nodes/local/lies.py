@@ -1,7 +1,7 @@
 """False answers of a store, for tests (13/WAKU2-STORE has no proof that an answer is complete).
 
-A false answer omits messages, ends early, repeats an earlier cursor, adds messages that the query does not ask for, or
-returns a message with a wrong message hash. The next answer can be right.
+A false answer omits messages, ends early, or repeats an earlier cursor. It adds messages outside the query, or returns
+a message with a wrong message hash. The next answer can be right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def false_page(
     anything: Callable[[], Sequence[RoutedMessage]],
     dice: random.Random,
 ) -> StorePage:
-    """Return a false answer in place of ``page``, the answer to ``query`` at ``cursor``.
+    """Return a false version of ``page``, the answer to ``query`` at ``cursor``.
 
     ``anything`` returns messages of the store that the query may not ask for.
     """

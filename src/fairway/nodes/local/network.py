@@ -2,17 +2,17 @@
 
 `connect("local:")` joins it, and programs that use channels are tested with it. It has relay, store and health behind
 the `WakuNode` interface, and seeded random faults: loss, delay, duplication, reordering, partitions, refusals, slow
-uplinks, size and rate limits, and a store that is late, lacks messages or lies.
+uplinks, size and rate limits, and a store that is late, misses messages or gives false answers.
 
 The network draws once per message and receiver, in the order in which the receivers joined; a fault that is off draws
 nothing. So the same seed and the same order of sends give the same run. A network belongs to one thread. Its nodes may
 belong to event loops that run one after the other; nodes of an ended loop are removed. A message under way arrives even
 if the program that sent it has ended.
 
-A `LocalNode` models a light client and the service node behind it. Tests can cut it off (`go_offline`), take its store
-away (`store_available`), end its service node (`die`), or make the service node forget the filter subscriptions
-(`go_deaf`). Its status follows as that of a light client does (`fairway.nodes.light`). Without faults and delays,
-messages are in the receivers' queues when `send` returns.
+A `LocalNode` models a light client and the service node behind it. Tests can cut it off (`go_offline`), make its store
+unavailable (`store_available`), or end its service node (`die`). They can make the service node forget the filter
+subscriptions (`go_deaf`). Its status changes as that of a light client (`fairway.nodes.light`). Without faults and
+delays, messages are in the receivers' queues when `send` returns.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from fairway.units import MS_PER_S, NS_PER_MS
 from fairway.wire.lightpush import client_action
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""How long a client waits for an answer (`LightOptions.request_timeout_s`)."""
+"""Time that a client waits for an answer (`LightOptions.request_timeout_s`)."""
 SILENCE_MS: Final = 3_000
-"""After what time a client notices that a service node does not answer (`fairway.nodes.light.liveness`)."""
+"""Time after which a client notices a silent service node (`fairway.nodes.light.liveness`)."""
 PING_INTERVAL_MS: Final = 60_000
 """Interval between the filter pings of a client (`fairway.nodes.light.filter_client`)."""
 NO_ANSWER: Final = "no response in time"
@@ -420,7 +420,7 @@ class LocalNode(WatchedNode):
         self._deaf = False
         """Whether the service node has no filter subscription and pushes nothing."""
         self._trouble = ""
-        """Why the node receives nothing, once it has noticed that."""
+        """Reason why the node receives nothing, once the node has noticed it."""
         self._turns = 0
         """Number of changes of the service node; timers of earlier changes are ignored."""
         self._uplink_free_s = 0.0
@@ -477,7 +477,7 @@ class LocalNode(WatchedNode):
         self._show_status()
 
     def go_offline(self) -> None:
-        """Cut the node off, and set its status to unhealthy. It misses what others send until `go_online`."""
+        """Cut the node off, and set its status to unhealthy. It misses the messages of others until `go_online`."""
         self.go_online(NodeHealth.UNHEALTHY)
 
     def go_online(self, health: NodeHealth = NodeHealth.SUFFICIENTLY_HEALTHY) -> None:
@@ -556,7 +556,7 @@ class LocalNode(WatchedNode):
         return result
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
-        """Receive what others send on content topics, from now on, until the subscription is closed.
+        """Receive the messages of others on content topics, from now on, until the subscription is closed.
 
         Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
         """

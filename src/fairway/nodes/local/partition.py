@@ -3,9 +3,9 @@
 Each side has a store of its own. Until the partition heals, a node sees no message of another side, not even from the
 store. Messages from before the partition stay visible to all.
 
-When a new partition follows, a node takes to its new side what the store showed it: sides that join exchange what they
-have, as nwaku's stores do, and each part of a side that splits keeps everything. So a side keeps its messages when
-their authors change sides.
+In a new partition a node still sees all messages that the store showed it before. Sides that join exchange their
+messages, as nwaku's stores do. Each part of a split side keeps all messages. So a side keeps its messages when their
+authors change sides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Partition:
     """Sides of a network. Nodes that are not named form a side of their own."""
 
     def __init__(self, sides: tuple[Collection[str], ...], former: Partition | None = None) -> None:
-        """Make a partition, in place of a former one; raises `ConfigurationError` for a node on two sides."""
+        """Make a partition that replaces ``former``; raises `ConfigurationError` for a node on two sides."""
         self._side_of: dict[str, int] = {}
         for number, names in enumerate(sides):
             if isinstance(names, str):
@@ -38,7 +38,7 @@ class Partition:
         self._shown_to: BoundedDict[bytes, frozenset[int]] = BoundedDict(_MAX_NOTED)
         """Message hash -> the sides whose stores have it, of the messages since the first partition in a row."""
         self._next: Partition | None = None
-        """What replaced this partition: a message may reach the store only then."""
+        """The partition that replaced this one; a message may reach the store only after that."""
         self._becomes: dict[int, set[int]] = {}
         """Side -> where its nodes are in the partition that replaced this one."""
         if former is not None:

@@ -31,7 +31,7 @@ MAX_CRITERIA: Final = 1_000
 MAX_TOTAL_CRITERIA: Final = 100_000
 """Such pairs of all peers together."""
 SILENCE_S: Final = 300.0
-"""How long a subscription lasts without a request of its peer; clients ping every minute."""
+"""Lifetime of a subscription without a request of its peer; clients ping every minute."""
 _MAX_CONTENT_TOPIC_BYTES: Final = 1_024
 
 
@@ -80,7 +80,7 @@ class FilterService:
         return encode_filter_subscribe_response(response)
 
     def handle(self, peer: str, request: FilterSubscribeRequest, now_s: float) -> FilterSubscribeResponse:
-        """Do what a request asks for, and return the response."""
+        """Carry out a request, and return the response."""
         if not self._limiter.admit(peer, now_s):
             status, detail = FilterStatus.TOO_MANY_REQUESTS, "too many requests; wait a second"
         elif (problem := request.problem()) is not None:
@@ -99,7 +99,7 @@ class FilterService:
         return tuple(self._subscribers)
 
     def criteria_of(self, peer: str) -> frozenset[Criterion]:
-        """Return what a peer is subscribed to."""
+        """Return the topics to which a peer is subscribed."""
         subscriber = self._subscribers.get(peer)
         return frozenset(subscriber.criteria) if subscriber else frozenset()
 

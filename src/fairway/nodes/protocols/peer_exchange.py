@@ -1,7 +1,7 @@
 """`PeerExchangeService` and `ask_for_records`: both sides of peer exchange (34/WAKU2-PEER-EXCHANGE).
 
-The service gives away random records of nodes of its own network, at most `MAX_RECORDS` at a time and at the rate that
-it allows each peer. The client believes none: it takes at most as many records as it asked for, and verifies each.
+The service returns random records of nodes of its own network, at most `MAX_RECORDS` at a time, within a rate limit for
+each peer. The client takes at most as many records as it requested, and verifies each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PeerExchangeService:
     def __init__(
         self, *, records: Callable[[], Sequence[NodeRecord]], limiter: RequestLimiter, rng: random.Random
     ) -> None:
-        """Give away what ``records`` returns."""
+        """Answer with the records that ``records`` returns."""
         self._records: Final = records
         self._limiter: Final = limiter
         self._rng: Final = rng
@@ -58,19 +58,19 @@ class PeerExchangeService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRecords:
-    """What a peer gave."""
+    """The records in the answer of a peer."""
 
     records: tuple[NodeRecord, ...]
-    """Those whose signature holds, each once."""
+    """Valid records, each once."""
     wrong: int
-    """Others among those that were read."""
+    """Invalid records among those that were read."""
 
 
 async def ask_for_records(host: Host, peer: PeerId, count: int, *, timeout_s: float) -> FoundRecords:
     """Ask a connected peer for at most ``count`` records (and `MAX_RECORDS`).
 
-    Raises `NegotiationError` if the peer refuses, `DecodeError` for a response that cannot be read, another
-    `Libp2pError` if the stream breaks or the response is too long, and `TimeoutError`.
+    Raises `NegotiationError` if the peer refuses, `DecodeError` for a response that cannot be decoded, and
+    `TimeoutError`. Raises another `Libp2pError` if the stream breaks or the response is too long.
     """
     wanted = min(count, MAX_RECORDS)
     data = await PeerRequests(host).ask(

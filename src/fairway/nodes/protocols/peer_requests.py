@@ -1,13 +1,12 @@
 """`PeerRequests`: the requests of one host, over few streams at a time to each peer and protocol.
 
-nim-libp2p, and so nwaku, serves at most 10 streams of one peer and protocol; it agrees on the protocol of a further one
-and then ends the stream without an answer. Other libraries have other limits, and reset the stream. So at most
+nim-libp2p, and so nwaku, serves at most 10 streams of one peer and protocol. On a further stream it agrees on the
+protocol and then ends the stream without an answer. Other libraries have other limits, and reset the stream. So at most
 `MAX_STREAMS` are open to a peer for a protocol, and other requests wait for one of them to end.
 
-A request whose stream the peer ended without an answer is repeated. While other requests to that peer are under way,
-their number is taken for too large: one fewer stream is open until `_ANSWERS_BEFORE_ONE_MORE` answers arrived, and the
-request waits for a stream again. A request that was alone is repeated at once, a few times, unless the caller can ask
-another peer.
+A request whose stream the peer ended without an answer is repeated. If other requests to that peer are under way, they
+count as too many: one fewer stream is open until `_ANSWERS_BEFORE_ONE_MORE` answers arrived, and the request waits for
+a stream again. A request that was alone is repeated at once, a few times, unless the caller can ask another peer.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class PeerRequests:
     def __init__(self, host: Host) -> None:
         self.host: Final = host
         self._lanes: dict[tuple[PeerId, str], _Lane] = {}
-        """Only those that are in use."""
+        """The streams in use."""
 
     def is_busy(self, peer: PeerId, protocol: str) -> bool:
         """Return whether a request would wait for a stream."""

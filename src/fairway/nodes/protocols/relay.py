@@ -4,9 +4,9 @@ A message that breaks the network's `MessageRules` is neither delivered nor rela
 peer only if no implementation can decode it: nwaku, for instance, relays messages without payload and topics that are
 not UTF-8, and an attacker could otherwise make us disconnect honest peers.
 
-In a network with RLN the proof of a message is judged next. Verifying takes time, so it is done elsewhere meanwhile.
-`_PEERS_FAULT` are the faults that every node sees, whose clock and group are a little different too: a peer that relays
-such a message is penalised.
+In a network with RLN the proof of a message is judged next. Verification takes time, so another thread does it.
+`_PEERS_FAULT` are the faults that every node detects, even if its clock and group differ a little. A peer that relays a
+message with such a fault is penalised.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Relay(PubSub):
         rng: random.Random,
         judge_proof: JudgeProof | None = None,
     ) -> None:
-        """``judge_proof`` judges RLN proofs, and answers soon that it has too many to judge; None: without RLN."""
+        """``judge_proof`` judges RLN proofs, and refuses at once if too many wait; None: without RLN."""
         super().__init__(
             host,
             RELAY_PROTOCOL,

@@ -1,7 +1,7 @@
 """`RequestLimiter`: a token bucket per peer (WAKU-LIGHTPUSH, "Security Considerations").
 
 Pure; time is an argument. A peer can make ``burst`` requests at once and ``per_second`` requests a second in the long
-run. At most ``max_peers`` buckets are kept; the least recently used is forgotten first, because it is most likely full.
+run. At most ``max_peers`` buckets are kept; the least recently used is evicted first, because it is most likely full.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RequestLimiter:
     def __init__(self, rate: RequestRate | None, *, max_peers: int = 10_000) -> None:
         self._rate: Final = rate
         self._buckets: BoundedDict[str, tuple[float, float]] = BoundedDict(max_peers)
-        """Tokens left, and when that was."""
+        """Remaining tokens, and the time of that count."""
         self.admitted = 0
         """Requests that were allowed."""
         self.refused = 0

@@ -1,7 +1,7 @@
 """`StoreService`: answers store queries from an archive (13/WAKU2-STORE).
 
 It turns the bytes of a request into the bytes of a response. A response has at most `MAX_PAGE_SIZE` entries and stays
-below `RESPONSE_BYTES`, because js-waku reads at most 4 MiB; a page that ends early has a cursor. At most
+below `RESPONSE_BYTES`, because js-waku reads at most 4 MiB. A page that ends early has a cursor. At most
 `MAX_UNDER_WAY` queries of a peer are answered at once.
 """
 
@@ -141,8 +141,8 @@ def _query_of(request: StoreQueryRequest) -> StoreQuery:
 def _end_of(request: StoreQueryRequest) -> int | None:
     """Return the end of the time range, exclusive.
 
-    By 13/WAKU2-STORE, "Filter matching", a range excludes its end. nwaku includes it and clients expect that; for
-    others one message more does no harm.
+    By 13/WAKU2-STORE, "Filter matching", a range excludes its end. nwaku includes it and clients expect that; one
+    additional message does no harm to other clients.
     """
     return None if request.time_end_ns is None else min(request.time_end_ns + 1, _LATEST_NS)
 

@@ -42,7 +42,7 @@ CHECK_INTERVAL_S: Final = 5.0
 """While polling, interval between store queries for messages that the polls missed, because other programs empty the
 same cache."""
 OVERLAP_NS: Final = 30_000_000_000
-"""How long before a gap a store query begins: clocks differ, and messages take time."""
+"""Time before a gap at which a store query begins, because clocks differ and messages take time."""
 FIRST_PAUSE_S: Final = 0.2
 """Pause before the second attempt to receive; each further pause is twice as long."""
 LONGEST_PAUSE_S: Final = 10.0
@@ -136,7 +136,7 @@ class CatchUp:
 
 
 MAX_EVENT_BYTES: Final = 4_194_304
-"""Longest event that is read; a longer one is a `DecodeError`."""
+"""Longest event that is read; a longer one raises `DecodeError`."""
 BUSY_POLL_INTERVAL_S: Final = 0.1
 """Pause after a poll that returned messages."""
 SILENCE_S: Final = 45.0
@@ -287,7 +287,7 @@ _RECEIVERS: Final[dict[ReceiveWay, Callable[[HttpClient, TopicFeed, RestNodeOpti
     ReceiveWay.FILTER: receive_by_filter,
 }
 _SLOW_READER_NS: Final = 300_000_000_000
-"""How far to read back after a node dropped messages because this program read too slowly."""
+"""Time to read back after a node dropped messages because this program read too slowly."""
 
 
 class TopicFeed:
@@ -354,7 +354,7 @@ class TopicFeed:
         pause_s = FIRST_PAUSE_S
         index = 0
         while True:
-            self._wake.clear()  # not later: the node may come back while an attempt still fails
+            self._wake.clear()  # before the attempt, because the node may reconnect while the attempt still fails
             self.way = ways[index]
             tried_s = loop.time()
             try:
@@ -368,7 +368,7 @@ class TopicFeed:
                 self._complaint = logging.DEBUG
             except NetworkError as error:
                 _LOG.debug("%s: %s", self._http.address.name, error)
-                index = 0  # it may be another program when it is back
+                index = 0  # after a reconnection the node may be another program
             if self.live and loop.time() - tried_s >= LONGEST_PAUSE_S:
                 pause_s = FIRST_PAUSE_S
             self.live, self.broken = False, True
@@ -410,7 +410,7 @@ class TopicFeed:
         self._changed()
 
     def alive(self) -> None:
-        """Note that no message is missing up to now."""
+        """Note that no message is missing so far."""
         if not self._behind:
             self._catch_up.live()
 

@@ -26,9 +26,9 @@ MAX_HEAD_BYTES: Final = 65_536
 MAX_BODY_BYTES: Final = 33_554_432
 """A page of 100 messages of 150 KiB has 20 MB as JSON."""
 MAX_CONNECTIONS: Final = 8
-"""Connections for requests; each content topic received as a stream has one more."""
+"""Most connections for requests; each content topic received as a stream has one more."""
 _IDLE_S: Final = 15.0
-"""A connection that was not used for longer is not used again: servers close theirs after a while."""
+"""Idle time after which a connection is not used again, because servers close idle connections."""
 _CHUNK_BYTES: Final = 262_144
 _FAULTS: Final = (OSError, h11.ProtocolError, EOFError, TimeoutError)
 
@@ -160,7 +160,7 @@ class HttpClient:
                 raise _unavailable(self.address.name, error, self.timeout_s) from error
 
     async def stream(self, path: str, headers: Mapping[str, str] | None = None) -> HttpStream:
-        """Return the answer to a GET when its head has come; raise `NodeUnavailableError`."""
+        """Return the answer to a GET when its head has arrived; raise `NodeUnavailableError`."""
         self._check_open()
         connection: _Connection | None = None
         try:

@@ -51,7 +51,7 @@ def status_of(status: int, body: bytes) -> NodeStatus:
     try:
         report = read_json(body, _Report)
     except DecodeError:
-        # No report: the status code of the answer is all that is known.
+        # No report: only the status code of the answer is known.
         known = 200 <= status < 300
         missing = status in {400, 404, 405, 501}
         health = NodeHealth.MINIMALLY_HEALTHY if known or missing else NodeHealth.UNHEALTHY
@@ -72,7 +72,7 @@ _NO_ENTRY: Final = frozenset({401, 403})
 class RestNode(WatchedNode):
     """A client of one node; made by `RestNode.start`.
 
-    It is unhealthy while the node does not answer, has no peers, or lacks a subscription.
+    It is unhealthy while the node does not answer, has no peers, or misses a subscription.
     """
 
     def __init__(self, address: RestAddress, options: RestNodeOptions, rln: RlnProofProvider | None = None) -> None:
@@ -113,9 +113,9 @@ class RestNode(WatchedNode):
         """Connect to the node at an address like ``http://127.0.0.1:8645``.
 
         Returns when the node answers; with ``connect_timeout_s`` None at once. ``?peerAddr=MULTIADDR`` after the
-        address makes the node query another store node. ``rln`` proves what is sent. Raises `ConfigurationError` for
-        an invalid address, `NodeUnavailableError` if the node does not answer in time, and at once if it wants other
-        credentials or its certificate is not trusted.
+        address makes the node query another store node. ``rln`` proves the sent messages. Raises `ConfigurationError`
+        for an invalid address, and `NodeUnavailableError` if the node does not answer in time. It raises
+        `NodeUnavailableError` at once if the node requires other credentials, or if its certificate is not trusted.
         """
         chosen = options or RestNodeOptions()
         node = cls(RestAddress.parse(address, token=chosen.token), chosen, rln)
@@ -140,7 +140,7 @@ class RestNode(WatchedNode):
 
     @property
     def rln(self) -> RlnProofProvider | None:
-        """The membership that proves what is sent."""
+        """The membership that proves the sent messages."""
         return self._rln
 
     async def send(self, message: RoutedMessage) -> SendResult:
@@ -156,9 +156,9 @@ class RestNode(WatchedNode):
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.
 
-        Waits until the node has the subscription, or until the timeout: then the node gets it later, as does a node
-        that does not answer now, for which nothing is waited. Raises
-        `NodeUnavailableError` if this client is closed, `ConfigurationError` without a content topic.
+        Waits until the node has the subscription, at most until the timeout; then the node gets it later. Does not wait
+        for a node that does not answer now. Raises `NodeUnavailableError` if this client is closed,
+        `ConfigurationError` without a content topic.
         """
         self._binding.check()
         if self._closed:

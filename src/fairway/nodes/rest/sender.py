@@ -3,9 +3,9 @@
 nwaku's light push needs a service peer or the service itself; its relay endpoint needs relay, and go-waku has no light
 push of version 3. After a 404 the relay endpoint is used, until the node reconnects.
 
-`fairway.wire.lightpush.client_action` says what an answer means. A node that relays a message to no peer may know it
-already (`ClientAction.NOT_RELAYED`). It counts as known if this client sent the node the same message before, by its
-message hash, and the node took it or did not answer in time.
+`fairway.wire.lightpush.client_action` interprets the answers. A node that relays a message to no peer may know it
+already (`ClientAction.NOT_RELAYED`). The message counts as known if this client sent the node the same message hash
+before, and the node took it or did not answer in time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Sender:
         """Message hashes of messages that the node took, or left without an answer."""
 
     def reset(self) -> None:
-        """Forget which endpoints the node offers: they may have changed."""
+        """Reset the known endpoints of the node, because they may have changed."""
         self._has_light_push = True
 
     async def send(self, message: RoutedMessage) -> SendResult:
@@ -77,10 +77,10 @@ class Sender:
             said = read_json(reply.body, PushAnswer).status_desc or ""
         except DecodeError:
             if reply.status in _NOT_THERE:
-                return reply  # not the words of a light push: there is none
+                return reply  # not a light push answer: the node has no light push
             said = reply.text
         if client_action(reply.status, said) is ClientAction.NO_PEERS and _NO_SERVICE_PEER in said.lower():
-            return reply  # there is no service peer; the node itself may relay
+            return reply  # no service peer; the node itself may relay
         return self._outcome(message, reply, reply.status, said)
 
     async def _relay(self, message: RoutedMessage) -> SendResult | HttpReply:

@@ -54,7 +54,7 @@ class PushRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class PushAnswer(msgspec.Struct, rename="camel"):
-    """Its answer: a count, or why not."""
+    """Its answer: a count, or the reason of the failure."""
 
     status_desc: str | UnsetType | None = UNSET
     relay_peer_count: Uint32 | UnsetType | None = UNSET
@@ -75,7 +75,7 @@ class FilterAllRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
 
 
 class FilterAnswer(msgspec.Struct, rename="camel"):
-    """The answer to all of those."""
+    """The answer to all filter requests."""
 
     request_id: str
     status_desc: str = ""
@@ -126,7 +126,7 @@ class ReceivedRecord(msgspec.Struct, rename="camel", frozen=True):
 
 
 class SendEvent(msgspec.Struct, rename="camel", frozen=True):
-    """What became of a message of ``POST /messaging/v1/messages``."""
+    """An event of a message of ``POST /messaging/v1/messages``."""
 
     kind: str
     message_hash: str

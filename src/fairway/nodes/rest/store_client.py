@@ -59,7 +59,7 @@ class RestStoreReader:
         self._page_size: Final = PageSize()
 
     async def answer(self, query: StoreQuery, cursor: bytes | None = None) -> StoreAnswer:
-        """Return a page as the node gives it; if the answer is too long, ask for fewer messages.
+        """Return a page as the node returns it; if the answer is too long, ask for fewer messages.
 
         Raises `NodeUnavailableError` if the node does not answer, `StoreQueryError` if it does not return a page.
         """

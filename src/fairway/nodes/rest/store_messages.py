@@ -2,9 +2,9 @@
 
 Pure. An answer of the wrong shape is a `StoreQueryError`; an entry of the wrong shape is returned undecoded.
 
-nwaku's ``rest_api/endpoint/store``: hashes and cursors are 32 bytes in hexadecimal behind ``0x``, payload, meta and
-proof base64, timestamps nanoseconds, both ends of a time range included, times that are not positive ignored, pages of
-at most 100 messages, each with the oldest message first. A cursor is the hash of the last message of its page.
+nwaku's ``rest_api/endpoint/store``: hashes and cursors are 32 bytes in hexadecimal behind ``0x``. Payload, meta and
+proof are base64, timestamps are nanoseconds. Both ends of a time range are included, and times that are not positive
+are ignored. A page has at most 100 messages, the oldest first. A cursor is the hash of the last message of its page.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def store_request(
             "," in item for item in query.content_topics
         ):
             parameters["contentTopics"] = ",".join(query.content_topics)
-        # A bound before or after all timestamps is none; a range with two bounds may be refused for its length.
+        # A bound outside all timestamps is omitted; a node may refuse a range with two bounds for its length.
         if query.start_ns is not None and query.start_ns > 0:
             parameters["startTime"] = str(query.start_ns)
         if query.end_ns is not None and query.end_ns < _INT64:
@@ -132,9 +132,9 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
 
 
 def saved_answer(line: bytes) -> StoreAnswer:
-    """Return the messages of a line that somebody saved: a page as a node answers it, or one message of a page.
+    """Return the messages of a saved line: a page as a node answers it, or one message of a page.
 
-    Raises `DecodeError` for what is no JSON object.
+    Raises `DecodeError` for a line that is no JSON object.
     """
     page = read_json(line, _Page)
     entries, undecodable = _entries([line] if page.messages is None else page.messages)
