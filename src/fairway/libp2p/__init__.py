@@ -1,5 +1,5 @@
-"""A subset of libp2p that knows nothing of Waku: what a peer needs to be reached, secured and talked to.
+"""A subset of libp2p without any knowledge of Waku: it dials peers, secures connections and carries streams.
 
-State machines that do no I/O stand under thin asyncio drivers. Whatever a peer sends, what is raised for it is a
-`Libp2pError`, and it ends that peer's stream or connection, never the node.
+Thin asyncio drivers run state machines that do no I/O. Any fault of a peer raises a `Libp2pError`, and ends that peer's
+stream or connection, never the node.
 """

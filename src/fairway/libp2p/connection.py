@@ -2,7 +2,7 @@
 
 One task reads it and passes the muxer's events to the streams. Every stream that the peer opens has a task, which
 negotiates the protocol and runs its handler. All these tasks end with the connection. A peer that breaks a protocol,
-sends garbage or reaches a bound loses this connection, or one of its streams; other connections go on.
+sends garbage or reaches a bound loses this connection, or one of its streams; other connections continue.
 
 All frames of one turn of the event loop are encrypted and sent together, so that many small writes become a few large
 ones. The queue of frames is bounded: a writer waits while it is full, so that a slow peer slows its writers down.
@@ -112,10 +112,10 @@ class Connection:
         """The IP address and port from which the peer's packets come, also if a DNS name was dialled."""
         return self.link.transport.remote_address
 
-    # ---- what a host does
+    # ---- for the host
 
     async def run(self) -> None:
-        """Read until the connection ends, then end everything that belongs to it. Raises nothing but cancellation."""
+        """Read until the connection ends, then end everything that belongs to it. Raises only `CancelledError`."""
         self._runner = asyncio.current_task()
         self._timer = self._loop.call_later(KEEPALIVE_INTERVAL_S, self._tick)
         try:
@@ -132,7 +132,7 @@ class Connection:
         """Run a task that ends with the connection at the latest; its errors are logged."""
         self._tasks.spawn(self._guarded(work), name)
 
-    # ---- what an application does
+    # ---- for the application
 
     async def open_stream(self, protocols: Sequence[str], timeout_s: float = 10.0) -> Stream:
         """Open a stream with the first of ``protocols`` that the peer supports.
@@ -195,7 +195,7 @@ class Connection:
         """Encrypted bytes to the network."""
         return self.link.sent_bytes
 
-    # ---- what a stream does
+    # ---- for the streams
 
     @property
     def is_full(self) -> bool:
@@ -233,7 +233,7 @@ class Connection:
         self._writers.clear()
 
     def stream_relieved(self) -> None:
-        """Note that a stream holds fewer bytes: the reading task may go on if it waited for that."""
+        """Note that a stream holds fewer bytes, so that a waiting reading task continues."""
         self._recount()
         self._relieved.set()
 
@@ -249,7 +249,7 @@ class Connection:
         self._streams.pop(stream_id, None)
         self._stream_ended.set()
 
-    # ---- what the budget of all connections does
+    # ---- for the budget of all connections
 
     def free_bytes(self) -> None:
         """Reset the stream that holds the most bytes, because all connections together hold too many."""
@@ -280,7 +280,7 @@ class Connection:
         self.flush()
         self.wake_writers()
         if self.link.transport.is_closed:
-            # The reader of the connection may wait for a full stream to be read: now it must go on and end.
+            # The reader of the connection may wait until a full stream is read; wake it so that it ends.
             self.stream_relieved()
 
     async def _read_on(self) -> None:
@@ -320,12 +320,12 @@ class Connection:
                     stream.fail(StreamResetError(_reset_reason(by_peer)), keep_what_is_whole=by_peer)
 
     def _recount(self) -> None:
-        """Tell the budget of the host how many bytes this connection holds."""
+        """Report to the budget of the host how many bytes this connection holds."""
         if not self._ended.is_set():
             self._budget.hold(self, self.mux.buffered_bytes + self._unfinished_bytes)
 
     async def _wait_for_reader(self, stream_id: int) -> None:
-        """Read nothing from the network until a full stream was read; reset it after `SLOW_READER_TIMEOUT_S`."""
+        """Stop reading the network until a full stream is read; reset the stream after `SLOW_READER_TIMEOUT_S`."""
         self._relieved.clear()
         try:
             async with asyncio.timeout(SLOW_READER_TIMEOUT_S):
@@ -360,7 +360,7 @@ class Connection:
                 await handler(stream)
             await stream.close()
         except BaseException:
-            # After any error the peer must learn that the stream is no longer served.
+            # After any error the stream is reset, so that the peer stops using it.
             await stream.reset()
             raise
 
@@ -370,7 +370,7 @@ class Connection:
         except (Libp2pError, TimeoutError) as error:
             _log.debug("with %s: %s", self.peer_id, error)
         except Exception:  # noqa: BLE001  whatever it is, it belongs to one stream of one peer
-            # A fault in a handler must end no more than the stream that it served.
+            # A fault in a handler ends only its stream.
             _log.debug("with %s: a handler failed", self.peer_id, exc_info=True)
 
     async def _end(self) -> None:
@@ -413,7 +413,7 @@ class Connection:
             _log.debug("%s does not answer a ping: disconnected", self.peer_id)
             self.link.transport.abort()
         else:
-            # mplex has no ping: there only TCP's keep-alive finds a peer that has vanished.
+            # mplex has no ping: only TCP's keep-alive detects a vanished peer.
             self._pinged = self.mux.ping(self._seen_bytes & 0xFFFFFFFF)
             self.schedule_flush()
 

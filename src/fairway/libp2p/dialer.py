@@ -50,7 +50,7 @@ class Dialer:
         """Attempts since the start."""
         self.failures = 0
         """Attempts that failed."""
-        # The system's authorities take their time to read, and few addresses need them.
+        # The system's authorities are slow to read, and few addresses need them.
         self._trust: SSLContext | None = None if tls_ca_file is None else client_context(tls_ca_file)
 
     async def connect(self, address: Multiaddr, timeout_s: float) -> Connection:

@@ -4,7 +4,7 @@
 
     Libp2pError (a NetworkError)
     +-- AddressError              a multiaddr that cannot be read or cannot be used (also a ConfigurationError)
-    +-- IdentityError             a key, peer id, signature or signed record that is not what it says
+    +-- IdentityError             a malformed or inconsistent key, peer id, signature or signed record
     +-- DialError                 no connection came about: refused, unreachable, timed out
     +-- TlsError                  the TLS handshake of a WebSocket failed
     |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
@@ -15,10 +15,10 @@
     +-- LimitError                one of our limits was reached; the text names it
     +-- ConnectionClosedError     the connection has ended
     +-- StreamError
-        +-- StreamResetError      a stream was reset: what was in flight is lost
+        +-- StreamResetError      a stream was reset: bytes in flight are lost
         +-- StreamClosedError     a stream was used after its own side had closed it
 
-Garbage from a peer raises nothing outside this tree.
+Invalid bytes from a peer raise only errors of this tree.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fairway.errors import ConfigurationError, NetworkError
 
 
 class Libp2pError(NetworkError):
-    """Base of everything that goes wrong between two libp2p peers."""
+    """Base of all errors between two libp2p peers."""
 
 
 class AddressError(Libp2pError, ConfigurationError):
-    """A multiaddr that cannot be read, or that names nothing this program can dial or listen on."""
+    """A multiaddr that cannot be parsed, or that this program can neither dial nor listen on."""
 
 
 class IdentityError(Libp2pError):
@@ -47,7 +47,7 @@ class TlsError(Libp2pError):
 
 
 class UntrustedCertificateError(TlsError):
-    """The certificate of the other side is not trusted: to dial again does not help."""
+    """The certificate of the other side is not trusted; another attempt does not help."""
 
 
 class HandshakeError(Libp2pError):
@@ -78,11 +78,11 @@ class ConnectionClosedError(Libp2pError):
 
 
 class StreamError(Libp2pError):
-    """Base of what goes wrong on one stream."""
+    """Base of the errors of one stream."""
 
 
 class StreamResetError(StreamError):
-    """The stream was reset by either side: what was in flight is lost."""
+    """The stream was reset by either side: bytes in flight are lost."""
 
 
 class StreamClosedError(StreamError):

@@ -70,7 +70,7 @@ class HostStatistics:
     buffered_bytes: int
     """Received bytes of all connections that are unread or belong to incomplete messages."""
     received_bytes: int
-    """Bytes that came over all connections since the start, those of the handshakes included."""
+    """Bytes received over all connections since the start, those of the handshakes included."""
     sent_bytes: int
     """Bytes that were sent over them."""
     dials: int
@@ -98,7 +98,7 @@ class Host:
         self.listening: tuple[Multiaddr, ...] = ()
         """The addresses that the host listens on, with ports and peer id."""
         self.addresses: tuple[Multiaddr, ...] = ()
-        """The addresses at which others reach the host, with its peer id: what it announces."""
+        """The addresses that the host announces, with its peer id."""
         self._budget = ByteBudget()
         self._admission = ConnectionAdmission(limits)
         self._handlers = Handlers()
@@ -377,7 +377,7 @@ async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:
     except Libp2pError as error:
         _log.debug("%s: %s", name, error)
     except Exception:  # noqa: BLE001  any fault of one connection
-        # No connection may end the node, not even by a fault of this program.
+        # A connection never ends the node, even by a fault of this program.
         _log.exception("%s failed", name)
 
 

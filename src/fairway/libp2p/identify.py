@@ -35,7 +35,7 @@ from fairway.libp2p.stream import Stream
 from fairway.wire.varint import length_prefixed
 
 _DOMAIN: Final = b"libp2p-peer-record"
-"""Part of what is signed, but not of the envelope: a signature for one purpose cannot be used for another."""
+"""Part of the signed bytes, but not of the envelope, so that a signature for one purpose is invalid for another."""
 _PAYLOAD_TYPE: Final = b"\x03\x01"
 
 
@@ -95,7 +95,7 @@ def encode_identify(
     message = encoded(addresses)
     if len(message) <= MAX_SENT_BYTES:
         return message
-    # An address stands in the message and in the signed record, with at most 9 bytes of tags and lengths for both.
+    # The message and the signed record each contain an address, with at most 9 bytes of tags and lengths together.
     room = MAX_SENT_BYTES - len(encoded(())) - _LONGER_LENGTHS_BYTES
     sizes = accumulate(2 * len(address.to_bytes()) + 9 for address in addresses)
     return encoded(addresses[: sum(size <= room for size in sizes)])

@@ -52,7 +52,7 @@ class KeyType(IntEnum):
 
 
 class PublicKey:
-    """A public identity key; ``data`` is what its type prescribes.
+    """A public identity key; its type determines the form of ``data``.
 
     Ed25519: 32 bytes. secp256k1: the compressed point, 33 bytes. ECDSA and RSA: DER, SubjectPublicKeyInfo.
     Raises `IdentityError` for data that is no key of that type.

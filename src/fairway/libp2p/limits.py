@@ -1,4 +1,4 @@
-"""`HostLimits`: how many connections a host has; `ConnectionAdmission` and `ByteBudget` bound connections and bytes.
+"""`HostLimits`: the limits of a host; `ConnectionAdmission` and `ByteBudget` bound connections and bytes.
 
 Streams are bounded in `fairway.libp2p.mux.muxer`, times in `connection` and `stream`. Invariant: a peer that reaches a
 bound loses a stream or connection of its own, not one of another peer.
@@ -70,7 +70,7 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """How many connections a host has."""
+    """The numbers of connections that a host allows."""
 
     max_connections: int = 512
     """Connections in both directions. An eighth is kept for connections that this host opens."""

@@ -1,9 +1,9 @@
 """`Link`: a transport that is plain until the Noise handshake and encrypted after it; `Upgrader` secures it.
 
 The steps, for either side: multistream-select negotiates Noise, Noise proves the peer's identity, multistream-select
-negotiates the muxer. The caller sets one time limit for all of them. A negotiation reads whatever the network delivers;
-bytes behind its end are put back for the next layer. The handshake does not name muxers ("Inlining Muxer Negotiation"):
-js-libp2p, if it is offered two there, uses another one than it announces.
+negotiates the muxer. The caller sets one time limit for all of them. A negotiation may read bytes behind its end, and
+puts them back for the next layer. The handshake does not name muxers ("Inlining Muxer Negotiation"): js-libp2p, if it
+is offered two there, uses another one than it announces.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Link:
         self.transport.write(encrypted)
 
     async def write(self, data: bytes) -> None:
-        """Send ``data``; a negotiation sends so few bytes that it need not wait for the transport."""
+        """Send ``data`` without waiting for the transport, because a negotiation sends few bytes."""
         self.send(data)
 
 

@@ -54,7 +54,7 @@ _ALIASES: Final = {"ipfs": "p2p"}
 _WITH_VALUE: Final = {"p2p", *_IP_ADDRESSES, *_NAMES, *_PORTS}
 
 _FIXED_BYTES: Final = {"ip4": 4, "ip6": 16, "tcp": 2, "udp": 2}
-"""Length of the binary values that do not say it themselves."""
+"""Length of binary values without a length prefix."""
 
 _TRANSPORTS: Final = {
     ("tcp",): "tcp",

@@ -12,7 +12,7 @@ from fairway.subscription import Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:
-    """What a peer says of itself in its identify messages."""
+    """The description of a peer from its identify messages."""
 
     protocols: frozenset[str] = frozenset()
     """The protocols that it serves."""

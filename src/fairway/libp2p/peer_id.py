@@ -1,7 +1,7 @@
 """Peer ids: the multihash of a peer's public key (libp2p "Peer Ids and Keys").
 
-A key whose encoding has at most 42 bytes is used as it is (identity multihash), a longer one is hashed with SHA-256;
-any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); CIDv1 is read as well.
+A key with an encoding of at most 42 bytes is used unchanged (identity multihash). A longer key is hashed with SHA-256.
+Any other hash is refused. The text form is base58btc ("12D3KooW...", "16Uiu2...", "Qm..."); CIDv1 is read as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True, order=True)
 class PeerId:
-    """The id of a peer. Raises `IdentityError` for a multihash that is none of a key."""
+    """The id of a peer. Raises `IdentityError` for a multihash that cannot be that of a key."""
 
     multihash: bytes
     """The peer id in binary: hash code, length, digest."""

@@ -1,7 +1,8 @@
-"""Where others reach a host: the addresses that it announces, or those of the machine's interfaces.
+"""The addresses at which others reach a host: those that it announces, or those of the machine's interfaces.
 
-A host that listens at 0.0.0.0 or :: listens at every address of the machine, and such an address is of no use to
-others. `reachable_addresses` puts those of the interfaces in its place; of the loopback only if there is nothing else.
+A host that listens at 0.0.0.0 or :: listens at every address of the machine, but others cannot dial such an address.
+`reachable_addresses` replaces it by the addresses of the interfaces, and by those of the loopback only if no other
+exists.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fairway.libp2p.peer_id import PeerId
 _SOMEWHERE: Final = {socket.AF_INET: ("192.0.2.1", 9), socket.AF_INET6: ("2001:db8::1", 9)}
 """Addresses for documentation (RFC 5737, RFC 3849): a route to them is looked up, and nothing is sent."""
 _AT: Final = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
-"""Where the address begins in a ``sockaddr`` of the system, and how long it is."""
+"""Offset and length of the address in a ``sockaddr`` of the system."""
 
 
 def announced(addresses: Sequence[Multiaddr | str], peer_id: PeerId) -> tuple[Multiaddr, ...]:
@@ -55,7 +56,7 @@ def reachable_addresses(listening: Sequence[Multiaddr]) -> tuple[Multiaddr, ...]
 def interface_addresses(version: int) -> tuple[str, ...]:
     """Return the addresses of the machine's interfaces for IP version 4 or 6, public ones first.
 
-    Addresses that mean something on one link only are left out, and those of the loopback unless there is no other.
+    Link-local addresses are skipped, and those of the loopback unless no other exists.
     """
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     known = dict.fromkeys([*_from_system(family), *_from_route(family)])
@@ -78,7 +79,7 @@ _InterfaceAddress._fields_ = [
 
 
 def _from_system(family: socket.AddressFamily) -> list[str]:
-    """Return what getifaddrs(3) says; nothing if the system lacks it."""
+    """Return the result of getifaddrs(3); nothing if the system does not have it."""
     try:
         system = ctypes.CDLL(None, use_errno=True)
         ask, release = system.getifaddrs, system.freeifaddrs

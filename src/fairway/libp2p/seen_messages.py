@@ -1,6 +1,6 @@
 """`SeenMessages`: recognises messages that arrive again.
 
-The number of ids is bounded; the oldest are forgotten first. Time is an argument.
+The number of ids is bounded; the oldest are evicted first. Time is an argument.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class SeenMessages:
         return len(self._seen)
 
     def add(self, message_id: bytes, now_s: float) -> bool:
-        """Remember a message, and return whether it is new."""
+        """Add a message, and return whether it is new."""
         if message_id in self._seen:
             return False
         self._seen[message_id] = now_s
         return True
 
     def discard(self, message_id: bytes) -> None:
-        """Forget a message, if it is known."""
+        """Remove a message, if it is known."""
         self._seen.pop(message_id, None)
 
     def expire(self, now_s: float) -> None:
-        """Forget messages seen longer than ``ttl_s`` ago."""
+        """Remove messages seen more than ``ttl_s`` ago."""
         while self._seen and next(iter(self._seen.values())) < now_s - self._ttl_s:
             self._seen.popitem(last=False)

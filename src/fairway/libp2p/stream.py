@@ -1,8 +1,8 @@
 """`Stream`: one stream of a connection, as protocols use it.
 
 Both directions have back-pressure: `Stream.write` returns when the peer's window and the transport have taken the
-bytes, and unread bytes use up the window of the peer, so that it stops. After a failure every call raises the error;
-no call waits for a peer that has disconnected.
+bytes. Unread bytes use up the window of the peer, so that the peer stops sending. After a failure every call raises the
+error; no call waits for a peer that has disconnected.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ReceiveBuffer:
         self.size += len(piece)
 
     def take(self, size: int, skip: int = 0) -> bytes:
-        """Remove ``size`` bytes, which must be there, and return them without the first ``skip``."""
+        """Remove ``size`` bytes, which must have arrived, and return them without the first ``skip``."""
         first, self.start = self.start, self.start + size
         self.size -= size
         with memoryview(self.data) as view:
@@ -185,7 +185,7 @@ class Stream:
             return b"".join(parts)
         finally:
             self._message_grew(-self._unfinished_bytes)
-            # A fault keeps this frame alive by its traceback until garbage is collected: not the parts as well.
+            # The traceback of an error keeps this frame alive until garbage collection; release the parts now.
             parts.clear()
 
     async def read_frame(self, max_bytes: int) -> bytes | None:

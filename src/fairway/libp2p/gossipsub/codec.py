@@ -97,7 +97,7 @@ class Message:
 
 
 class ForeignMessageError(FrameError):
-    """A message of another policy than StrictNoSign, or beyond bounds that are only those of this node."""
+    """A message of another policy than StrictNoSign, or beyond a bound of this node only."""
 
 
 def decode_rpc(encoded: bytes) -> Rpc:
@@ -126,8 +126,8 @@ def decode_message(encoded: bytes, max_data_bytes: int) -> Message:
 
     """
     parsed = parse_message(gossipsub_pb2.PubsubMessage, encoded, max_bytes=MAX_RPC_BYTES)
-    # libp2p "pubsub", "Message signing", StrictNoSign: the fields from, seqno, signature and key must be absent.
-    # Empty ones are let pass, for some encoders write them so.
+    # libp2p "pubsub", "Message signing", StrictNoSign: the fields from, seqno, signature and key must be absent. Empty
+    # fields are accepted, because some encoders write them.
     if parsed.from_peer or parsed.seqno or parsed.signature or parsed.key:
         raise ForeignMessageError("the message names an author, a sequence number, a signature or a key")
     if len(parsed.data) > max_data_bytes:

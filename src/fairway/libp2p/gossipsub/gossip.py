@@ -99,7 +99,7 @@ _GOSSIP_FACTOR: Final = 0.25
 _GOSSIP_RETRANSMISSION: Final = 3
 """Number of times that a peer may request one message."""
 _MAX_AWAITED: Final = 20_000
-"""Requested messages that are counted as recovered when they arrive; the oldest are forgotten."""
+"""Requested messages that count as recovered when they arrive; the oldest are evicted."""
 
 
 def seen_key(topic: str, message_id: bytes) -> bytes:
@@ -131,7 +131,7 @@ class Gossip:
         """Messages sent to peers on request."""
 
     def request_for(self, peer: PeerId, have: IHave) -> IWant | None:
-        """Return the request for the messages of an IHAVE that this node lacks; None for no request."""
+        """Return the request for the missing messages of an IHAVE; None for no request."""
         if self._scores.score(peer) < GOSSIP_THRESHOLD:
             return None
         self._heard[peer] += 1

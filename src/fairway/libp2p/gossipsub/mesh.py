@@ -81,7 +81,7 @@ class Mesh:
         self._peers.setdefault(peer, _Peer(dialled))
 
     def remove_peer(self, peer: PeerId) -> None:
-        """Remove a peer; its backoffs stay, because it may come back at once."""
+        """Remove a peer; its backoffs stay, because it may reconnect at once."""
         known = self._peers.pop(peer, None)
         for topic in known.topics if known else ():
             self._lose_interest(peer, topic)
@@ -163,7 +163,7 @@ class Mesh:
     def pruned_by(self, peer: PeerId, topic: str, backoff_s: int | None, now_s: float) -> None:
         """Remove a peer that sent a prune from the mesh, and do not graft it for ``backoff_s``.
 
-        A backoff of 0 stands for the default, as in go-libp2p and js-libp2p.
+        A backoff of 0 means the default, as in go-libp2p and js-libp2p.
         """
         mesh = self._topics.get(topic)
         if mesh is None:
@@ -215,7 +215,7 @@ class Mesh:
         return peers
 
     def _surplus(self, members: list[PeerId]) -> list[PeerId]:
-        """Return the members that leave a mesh so that ``d`` stay, at least ``d_out`` of them dialled."""
+        """Return the members to prune from a mesh so that ``d`` stay, at least ``d_out`` of them dialled."""
         self._rng.shuffle(members)
         dialled = [peer for peer in members if self._peers[peer].dialled][: self._options.d_out]
         others = [peer for peer in members if peer not in dialled]

@@ -51,7 +51,7 @@ class PeerOutbox:
         self.dropped = 0
         """Messages that were dropped."""
         self.lags = False
-        """Whether a publisher has waited for this peer in vain; then it does not wait again until the peer has room."""
+        """Whether a publisher timed out waiting for this peer; publishers then do not wait until the peer has room."""
         self._told = 0
         self._max_bytes: Final = max_bytes
         self._held: Final = SharedBytes() if held is None else held

@@ -1,9 +1,9 @@
 """`PubSub`: runs a gossipsub `Router` on a `Host`: a stream each way for every peer, a heartbeat, and subscriptions.
 
-Invariants: for a peer that reads slowly at most an outbox of memory is used; then its oldest messages are dropped, and
-a publisher waits for it once, for a short time. A subscriber that reads slowly loses the oldest messages of its queue.
-A peer that sends an invalid RPC loses its stream; other peers lose nothing. When `PubSub.close` returns, all tasks have
-ended.
+Invariants: a peer that reads slowly takes at most the memory of one outbox. If the outbox is full, a publisher waits
+once, for a short time, and then the oldest messages are dropped. A subscriber that reads slowly loses the oldest
+messages of its queue. A peer that sends an invalid RPC loses its stream; other peers lose nothing. When `PubSub.close`
+returns, all tasks have ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LONGEST_REST_S: Final = 60.0
 
 
 Judging = Callable[[Message, PeerId], Awaitable[ValidationResult]]
-"""(message, peer that sent it) -> result, for messages about which a `Validator` said `ValidationResult.LATER`."""
+"""(message, peer that sent it) -> result, for messages for which a `Validator` returned `ValidationResult.LATER`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,8 @@
 
 Each call of `Router` reports an event (a peer connected, an RPC arrived, a heartbeat is due) with its time, and returns
 effects: `Send` frames to peers, `Deliver` messages to the application, and `Judge` messages whose validation takes
-time, such as the verification of a proof. The rules of gossipsub 1.0 and 1.1 that Waku
-nodes use are here, in `Mesh` and in `Gossip`; message ids and the signature policy (StrictNoSign) are those of
-11/WAKU2-RELAY.
+time, such as the verification of a proof. This module, `Mesh` and `Gossip` have the rules of gossipsub 1.0 and 1.1 that
+Waku nodes use. Message ids and the signature policy (StrictNoSign) are those of 11/WAKU2-RELAY.
 
 Invariants: a message is delivered and relayed at most once within `_SEEN_TTL_S`, and only if its validator accepts it.
 The memory, requests and answers that a peer can cause between two heartbeats are bounded.
@@ -49,7 +48,7 @@ _SEEN_TTL_S: Final = 120.0
 _MAX_SEEN: Final = 1_000_000
 """Messages that count as seen at a time."""
 _MAX_OTHERS: Final = 8
-"""Peers of which one is remembered to have sent a message while it was judged."""
+"""Further peers that are noted as senders of a message during its validation."""
 
 
 class ValidationResult(Enum):
@@ -276,7 +275,7 @@ class Router:
     def judged(self, ticket: int, verdict: ValidationResult) -> list[Effect]:
         """Process the verdict about a message of a `Judge`, given once and not `LATER`.
 
-        The bound on messages that wait for one is with the caller.
+        The caller bounds the number of messages that wait for a verdict.
         """
         arrived = self._undecided.pop(ticket)
         if self._judged_now.get(arrived.seen_as) is not arrived:
@@ -298,7 +297,7 @@ class Router:
 
         Messages for the peers ``behind`` were dropped because they read slowly. They get IHAVEs also as members of a
         mesh, which otherwise get none; so do those that joined a mesh since the last heartbeat. Such a peer may have
-        lost its other neighbours a moment ago, and with them what was said until it joined.
+        just lost its other neighbours, and with them the messages before it joined.
         """
         self._scores.decay(now_s)
         self._seen.expire(now_s)
@@ -363,7 +362,7 @@ class Router:
                 first.others.append(peer)
             return []
         verdict = self._validator(message)
-        # A message is judged once, whatever the verdict: a replay costs one look-up.
+        # A message is judged once, even if it is rejected, so that a replay costs one look-up.
         self._seen.add(seen_as, now_s)
         arrived = _Arrived(peer, encoded, message, message_id, seen_as)
         return self._to_judge(arrived) if verdict is ValidationResult.LATER else self._decided(arrived, verdict)

@@ -20,7 +20,7 @@ PUBLISH_THRESHOLD: Final = -1_000.0
 GRAYLIST_THRESHOLD: Final = -10_000.0
 """Below this score RPCs of a peer are ignored, and it is disconnected."""
 MAX_PENALISED: Final = 10_000
-"""Peers whose penalties are kept, connected or not; beyond it the oldest are forgotten."""
+"""Peers whose penalties are kept, connected or not; beyond it the oldest are evicted."""
 
 _INVALID_DELIVERIES_WEIGHT: Final = -100.0
 """P4, for the square of the number of invalid messages."""

@@ -1,8 +1,8 @@
 """mplex, sans-IO: /mplex/6.7.0 of libp2p, the only muxer that js-waku offers by default.
 
 A frame is two unsigned varints, ``stream << 3 | flag`` and a length of at most 1 MiB, and the body. Each side numbers
-the streams that it opens, and the flag says which side that is: odd flags (message 1, close 3, reset 5) come from the
-side that accepted the stream, even ones (message 2, close 4, reset 6) from the side that opened it; 0 opens a stream.
+the streams that it opens, and the flag identifies that side: odd flags (message 1, close 3, reset 5) come from the side
+that accepted the stream, even ones (message 2, close 4, reset 6) from the side that opened it; 0 opens a stream.
 
 There are no windows. A stream whose reader is slow fills up to a bound. Then `overfull` returns it, and the caller
 stops reading the connection for a bounded time and resets the stream after it.

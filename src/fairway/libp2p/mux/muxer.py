@@ -3,9 +3,9 @@
 A muxer does no I/O: ``receive_data`` takes bytes and returns events, calls such as ``send`` queue frames, and
 ``data_to_send`` returns these. It reads no clock.
 
-Invariant: whatever a peer sends, a muxer holds at most one partial frame header, one small record for each open stream,
-and the number of bytes returned and not consumed. The record of a stream is removed when both halves are closed and
-read, or on a reset. A frame for a stream that has ended is skipped: the peer may have sent it before it knew.
+Invariant: a muxer holds at most one partial frame header, one small record for each open stream, and the number of
+unconsumed bytes. The record of a stream is removed when both halves are closed and read, or on a reset. A frame for a
+stream that has ended is skipped: the peer may have sent it before it learned of the end.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Muxer(ABC):
         self._body_left = 0
         self._body_of: StreamState | None = None
 
-    # ---- what the application does
+    # ---- for the application
 
     @property
     def is_full(self) -> bool:
@@ -300,7 +300,7 @@ class Muxer(ABC):
         self._out_bytes += len(frame)
 
     def _queue_reply(self, frame: bytes) -> None:
-        """Queue an answer, within a bound: otherwise a peer that asks and does not read could use up the memory."""
+        """Queue an answer, within a bound, because a peer can send requests without reading the answers."""
         self._replies += 1
         if self._replies > MAX_QUEUED_REPLIES:
             raise FrameError(f"more than {MAX_QUEUED_REPLIES} answers wait for a peer that asks and does not read")

@@ -5,8 +5,8 @@ The second and third handshake messages carry a payload: the identity key, and i
 signature is valid.
 
 No I/O: pass received bytes to `NoiseHandshake.receive_data`, and send the bytes of `NoiseHandshake.data_to_send`, until
-`Secured` is returned. A peer with another identity than the expected one is refused as soon as its payload is read, so
-that the initiator does not send its own identity.
+`Secured` is returned. A peer with an unexpected identity is refused as soon as its payload is read. So the initiator
+does not send its own identity to that peer.
 """
 
 from __future__ import annotations

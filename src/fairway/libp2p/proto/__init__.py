@@ -1,1 +1,1 @@
-"""Protobuf schemas of libp2p and what `make proto` generates from them; none of it leaves `fairway.libp2p`."""
+"""Protobuf schemas of libp2p and the code that `make proto` generates from them, for use in `fairway.libp2p` only."""

@@ -72,7 +72,7 @@ class ServerCertificate:
         except TypeError as error:
             raise ConfigurationError(f"{self._key} is encrypted: give a key without a password") from error
         except (ValueError, UnsupportedAlgorithm) as error:
-            # The text of the cause contains no byte of the key, and it is of no use to people.
+            # The text of the cause contains no byte of the key, but does not help people.
             raise ConfigurationError(f"{self._key} holds no private key in PEM form") from error
         if key.public_key() != first.public_key():
             raise ConfigurationError(
@@ -90,7 +90,7 @@ class ServerCertificate:
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is replaced or written."""
+    """Return values that change when a file is replaced or written."""
     try:
         status = path.stat()
     except OSError:

@@ -1,8 +1,8 @@
 """`TlsTransport`: TLS (RFC 8446, RFC 5246) over another byte stream, and the authorities that a client trusts.
 
 It is OpenSSL without sockets, between the bytes of one transport and those of its user. So a connection counts for the
-host's limits before its first byte, back-pressure is that of TCP, and a fault of a peer ends its own connection only.
-The identity of a peer comes from the Noise handshake inside; browsers require TLS.
+host's limits before its first byte. Back-pressure is that of TCP. A fault of a peer ends its own connection only. The
+identity of a peer comes from the Noise handshake inside; browsers require TLS.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairway.libp2p.errors import TlsError, UntrustedCertificateError
 from fairway.libp2p.transports.transport import ByteTransport
 
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-"""OpenSSL's X509_V_ERR_* for a chain that ends in no trusted authority: these a file of authorities mends."""
+"""OpenSSL's X509_V_ERR_* for a chain without a trusted authority, which a file of authorities can fix."""
 
 
 def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
@@ -81,7 +81,7 @@ class TlsTransport(ByteTransport):
         """
         try:
             transport = cls(raw, context, server_name=server_name)
-        except ValueError as error:  # also what is no name in DNS
+        except ValueError as error:  # also for a name that is invalid in DNS
             raise TlsError(f"no TLS with {raw.remote_address}: {server_name!r} is no name of a server") from error
         await transport._handshake()
         return transport
@@ -125,12 +125,12 @@ class TlsTransport(ByteTransport):
             self._flush()
 
     async def close(self) -> None:
-        """Say that no more comes, send the waiting bytes, for at most a second, and end the connection."""
+        """Send the TLS close alert and the waiting bytes, for at most a second, and end the connection."""
         if not self.is_closed:
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                # It would wait for the other side to say the same, which nothing here depends on.
+                # It would wait for the close alert of the other side, which is not needed.
                 self._flush()
         await self._raw.close()
 
@@ -146,7 +146,7 @@ class TlsTransport(ByteTransport):
                 self._flush()
                 await self._receive()
             except ssl.SSLError as error:
-                self._flush()  # the alert that says why
+                self._flush()  # the alert with the reason
                 untrusted = isinstance(error, ssl.SSLCertVerificationError)
                 kind = UntrustedCertificateError if untrusted else TlsError
                 raise kind(f"no TLS with {self.remote_address}: {_words(error)}") from error

@@ -1,9 +1,9 @@
-"""WebSocket (RFC 6455) as a byte stream, over TCP or TLS: what browsers can dial.
+"""WebSocket (RFC 6455), which browsers can dial, as a byte stream over TCP or TLS.
 
 For libp2p the binary messages of a WebSocket are a stream of bytes; their boundaries have no meaning. The protocol is
-the core without I/O of the ``websockets`` library, over one `TcpTransport` or `TlsTransport`. There is no task and no
-queue, so that the back-pressure is that of TCP. There is no compression. A frame whose header exceeds the bound ends
-the connection before its body is read.
+the core without I/O of the ``websockets`` library, over one `TcpTransport` or `TlsTransport`. It has no task and no
+queue, so that the back-pressure is that of TCP. It uses no compression. A frame whose header exceeds the bound ends the
+connection before its body is read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class WebSocketTransport(ByteTransport):
         """Carry out the client's opening handshake on a new connection.
 
         Raises:
-            AddressError: the host's name cannot stand in a URL.
+            AddressError: the host's name is not valid in a URL.
             ConnectionClosedError: the server does not use WebSocket, or refuses.
 
         """
@@ -160,7 +160,7 @@ class WebSocketTransport(ByteTransport):
                     parts.append(event.data)
                 elif event.opcode in {Opcode.CLOSE, Opcode.TEXT}:
                     self._ended = True
-        # After a closing handshake or a fault no more bytes come.
+        # After a closing handshake or a fault no more bytes arrive.
         if self._protocol.state is not State.OPEN:
             self._ended = True
         return b"".join(parts)
