@@ -1,4 +1,4 @@
-"""A node that serves others, in this process: relay, light push, filter and store over one archive."""
+"""A service node in this process: relay, light push, filter and store over one archive."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def page_of(archive: PagedArchive, query: StoreQuery, cursor: bytes | None) -> S
 def _found_by_hash(
     archive: PagedArchive, query: StoreQuery, beyond: ArchiveCursor | None, rows: int
 ) -> Sequence[ArchivedMessage]:
-    """Return a page's worth, oldest first, and read no message that is not on it."""
+    """Return the messages of one page, oldest first, and read no others."""
     places: Sequence[ArchiveCursor] = archive.places(query.message_hashes)
     if beyond is not None:
         places = [place for place in places if (place < beyond if query.newest_first else place > beyond)]

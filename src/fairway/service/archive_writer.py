@@ -22,7 +22,7 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.units import counted
 
 FLUSH_AFTER_S: Final = 0.05
-"""Longest time until a message is written; `ArchiveWriter.flush` writes at once."""
+"""Longest time before a message is written; `ArchiveWriter.flush` writes at once."""
 RETRY_AFTER_S: Final = 1.0
 """Time until a failed batch is tried again; `ArchiveWriter.flush` tries at once."""
 MAX_WAITING_BYTES: Final = 67_108_864
@@ -50,13 +50,13 @@ class ArchiveWriter:
         self._waiting_bytes = 0
         self._put = self._done = self._failed = 0
         self._hurry: Final = asyncio.Event()
-        """Set when somebody waits for the queue to be written."""
+        """Set by `flush`, so that the queue is written at once."""
         self._attempt = asyncio.Event()
         """Set when the next attempt to write has ended."""
         self._tasks: Final = OwnedTasks()
         self._is_writing = False
         self.problem: str | None = None
-        """Why the last attempt to write failed; None if it succeeded."""
+        """The error of the last attempt to write; None if it succeeded."""
         self._closed = False
         self.dropped = 0
         """Dropped messages: the queue was full, or the archive cannot hold them."""

@@ -37,10 +37,10 @@ class Retention:
     max_age_s: float | None = 30 * _DAY_S
     """Largest age by the timestamps of messages. 64/WAKU2-NETWORK asks for at least 12 hours."""
     max_bytes: int | None = None
-    """Largest size of the database. Beyond it the oldest messages are removed, until four fifths are left."""
+    """Largest size of the database. Beyond it the oldest messages are removed, down to four fifths of it."""
     notice_s: float = 3_600.0
-    """Time for which messages beyond ``max_age_s`` that an archive has when it is opened are kept, after a warning in
-    the log; 0 removes them at once."""
+    """Delay before the removal of messages that are beyond ``max_age_s`` when the archive is opened. The log has a
+    warning first. 0 removes them at once."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -83,14 +83,14 @@ class NodeArchive(ABC):
 
     @abstractmethod
     async def page(self, query: StoreQuery, cursor: bytes | None = None) -> StorePage:
-        """Return a page of the answer to a query; ``cursor`` is that of the page before, None for the first page.
+        """Return a page of the answer to a query; ``cursor`` is that of the previous page, None for the first page.
 
         Raises `StoreQueryError` for an unknown cursor, and `StorageError` if the archive cannot be read now.
         """
 
     @property
     def problem(self) -> str | None:
-        """Why messages cannot be written now; None if they can."""
+        """Reason why messages cannot be written now; None if they can."""
         return None
 
     @abstractmethod

@@ -23,20 +23,20 @@ from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 
 QUERY_LIMIT_S: Final = 5.0
-"""Time for which a query may read; after it the query ends in an error."""
+"""Longest time for which a query reads; after it the query raises an error."""
 FLUSH_LIMIT_S: Final = 2.0
-"""Time for which a query waits until the messages put before it are written; after it the query reads without them, as
-on a full disk."""
+"""Longest time for which a query waits until the messages put before it are written. After it, for example on a full
+disk, the query reads without them."""
 _CLOSE_LIMIT_S: Final = 10.0
 Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor]
 """The thread that writes, and the thread of the upkeep."""
 
 
 class Tables(Protocol):
-    """The tables that messages are written to; used in one thread, except ``added``."""
+    """The tables for messages; used in one thread, except ``added``."""
 
     added: int
-    """How many new messages were written."""
+    """Number of new messages written."""
 
     def write(self, entries: Sequence[ArchiveEntry], /) -> int:
         """Write messages, and return how many the tables cannot hold; raises `StorageError`."""
@@ -107,7 +107,7 @@ class DatabaseArchive(NodeArchive):
 
     @property
     def problem(self) -> str | None:
-        """Why messages cannot be written now; None if they can."""
+        """Reason why messages cannot be written now; None if they can."""
         return self._writer.problem
 
     async def statistics(self) -> ArchiveStatistics:

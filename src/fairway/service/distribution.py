@@ -1,7 +1,7 @@
 """`Distribution`: passes each message of a node to the archive, filter subscribers, and subscriptions of the program.
 
-A message that arrives again within `_SEEN_TTL_S` is a duplicate and is not passed on. Nothing here waits: each receiver
-has a bounded queue. `ArrivalLog` has the order in which the newest messages arrived, for readers that resume.
+A message that arrives again within `_SEEN_TTL_S` is a duplicate and is not passed on. It never waits, because each
+receiver has a bounded queue. `ArrivalLog` has the order in which the newest messages arrived, for readers that resume.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIZE_BOUNDS: Final = tuple(1_000 * bound for bound in (0, 1, 3, 5, 15, 50, 75, 1
 _SEEN_TTL_S: Final = 300.0
 _MAX_SEEN: Final = 500_000
 MAX_ARRIVALS: Final = 100_000
-"""Messages that the log remembers."""
+"""Messages that the log keeps."""
 
 Topics = tuple[str, str]
 """A pubsub topic and a content topic."""
@@ -73,7 +73,7 @@ class ArrivalLog:
     """The hashes of the newest `MAX_ARRIVALS` messages of one run of a node, in the order of arrival.
 
     Timestamps do not give this order, because senders choose them. Numbers start at the time of the start in
-    nanoseconds, so that a later run does not use them again.
+    nanoseconds, so that a later run uses other numbers.
     """
 
     def __init__(self) -> None:
@@ -208,11 +208,11 @@ class Distribution:
         return lost
 
     def forget_shard(self, pubsub_topic: str) -> None:
-        """Forget the totals of a pubsub topic that the node no longer serves."""
+        """Remove the totals of a pubsub topic that the node no longer serves."""
         self.shards.pop(pubsub_topic, None)
 
     def sweep(self, now_s: float) -> None:
-        """Forget messages that arrived more than `_SEEN_TTL_S` ago."""
+        """Remove messages that arrived more than `_SEEN_TTL_S` ago."""
         self._seen.expire(now_s)
 
     def statistics(self) -> DistributionStatistics:

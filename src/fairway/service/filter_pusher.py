@@ -1,10 +1,10 @@
-"""`FilterPusher`: pushes messages to filter subscribers, in the way that each reads them.
+"""`FilterPusher`: pushes messages to filter subscribers, over one stream or a stream for each message.
 
 12/WAKU2-FILTER, "Message Push". js-waku and nwaku read all messages from one stream. A stream for each message would
 fail with js-waku at the hundredth: it allows a hundred inbound streams, and its push handler never closes its half.
 go-waku reads one message from a stream and closes it. So each subscriber first gets one stream for all messages. For
 `PROBATION_S` the messages written to it are kept. If the subscriber ends the stream within that time, it gets a stream
-for each message from then on, beginning with the messages that it has not read.
+for each later message. The unread messages are sent first.
 
 Invariants:
 
@@ -50,7 +50,8 @@ _WRITE_BYTES: Final = 65_536
 PAUSE_S: Final = 1.0
 """Pause after a failed attempt; it grows with each failure in a row."""
 PROBATION_S: Final = 10.0
-"""A subscriber that leaves its stream open for this long reads all messages from it. Messages do not wait for this."""
+"""Time after which a subscriber with an open stream counts as reading all messages from it. Messages do not wait for
+this."""
 _MAX_REFUSALS: Final = 10
 """Refusals of a message by one subscriber, which accepts others, before it is dropped."""
 _LOG: Final = logging.getLogger(__name__)
@@ -239,7 +240,8 @@ class _StreamEach:
         faults = await asyncio.gather(*map(self._push_one, piece))
         refused = [frame for frame, fault in zip(piece, faults, strict=True) if fault is not None]
         self._refusals = {id(frame): self._refusals.get(id(frame), 0) + 1 for frame in refused}
-        # go-waku refuses messages that arrive too fast; these are sent again. Others it refuses for their content.
+        # go-waku refuses messages that arrive too fast; these are sent again. It refuses other messages for their
+        # content.
         again = [frame for frame in refused if self._refusals[id(frame)] < _MAX_REFUSALS]
         self._queue.count_dropped(len(refused) - len(again))
         self._queue.settle(again)

@@ -111,9 +111,9 @@ class ServiceNode(WatchedNode):
     ) -> Self:
         """Open the archive, listen, and serve until `close`.
 
-        Without ``key`` the node gets a new identity. ``archive`` takes the place of that of the options, and is closed
-        with the node. With a ``gate``, which is closed with the node, only messages with a good RLN proof pass, and
-        ``rln`` is the membership that proves what this program sends. Raises `ConfigurationError` for options that
+        Without ``key`` the node gets a new identity. ``archive`` replaces the archive of the options, and is closed
+        with the node. With a ``gate``, only messages with a valid RLN proof pass; the gate is closed with the node.
+        ``rln`` is the membership that proves the messages of this program. Raises `ConfigurationError` for options that
         cannot work, `StorageError` if the archive cannot be opened, and `OSError` if a port is in use.
         """
         chosen = options or ServiceOptions()
@@ -263,7 +263,7 @@ class ServiceNode(WatchedNode):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the node is connected as its options ask, and its archive can be written."""
+        """Whether the node is connected as its options require, and its archive can be written."""
         return self.status.connected and (self._parts.archive is None or self._parts.archive.problem is None)
 
     async def close(self) -> None:

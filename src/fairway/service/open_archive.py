@@ -53,7 +53,7 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
 async def open_sqlite(path: Path, retention: Retention) -> DatabaseArchive:
     """Open or create an archive in one SQLite file with nwaku's layout; raises the errors of `NwakuArchive`.
 
-    One node has the file open at a time: a lock, which ends with the process, keeps others out, and they get a
+    One node has the file open at a time: it holds a lock, which ends with the process, and other nodes get a
     `StoreLockedError`. Programs that only read need no lock.
 
     Readers have connections of their own: with the write-ahead log they can read while the writer writes.

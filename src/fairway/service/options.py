@@ -57,18 +57,18 @@ class ServiceOptions:
     tls_ca_file: Path | None = None
     """File with certificate authorities, in PEM form, that the node trusts beside the system's when it dials others."""
     announce: tuple[str, ...] = ()
-    """Multiaddrs at which others reach the node, as behind a NAT or a proxy; by default those that it listens on, with
-    the machine's own addresses in place of 0.0.0.0 and ::."""
+    """Multiaddrs at which others reach the node, for example behind a NAT or a proxy. By default those that it listens
+    on; the machine's own addresses replace 0.0.0.0 and ::."""
     peers: tuple[str, ...] = ()
     """Multiaddrs of nodes to stay connected to."""
     network: Network | None = None
     """Network whose nodes are found and connected to; its cluster is ``cluster_id``."""
     peer_memory: Path | None = None
-    """File in which the found peers are remembered; None: nowhere."""
+    """File for the found peers; None: they are not stored."""
     archive: str | None = field(default="memory:", repr=False)  # a URI may hold a password
-    """Where the node keeps messages for store queries (`open_archive`); None: no store service."""
+    """Address of the archive for store queries (`open_archive`); None: no store service."""
     retention: Retention = field(default_factory=Retention)
-    """How long and how many messages are kept."""
+    """Limits on the age and size of the archive."""
     max_message_bytes: int = MAX_RELAYED_BYTES
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))

@@ -47,7 +47,7 @@ _LIMITED: Final = ("lightpush", "filter", "store", "peer_exchange")
 """Services with a rate limiter."""
 _METADATA_TIMEOUT_S: Final = 10.0
 MAX_PUBSUB_TOPICS: Final = 1_024
-"""Pubsub topics of one node; other nodes remember as many of a peer."""
+"""Most pubsub topics of one node; other nodes keep as many for a peer."""
 
 
 class ServedTopics:
@@ -144,7 +144,7 @@ class NodeParts:
         own_record: Callable[[], NodeRecord | None],
         on_admitted: Callable[[], None],
     ) -> Self:
-        """Make the parts of a node. ``on_admitted`` is called when a peer turns out to be of the same network."""
+        """Make the parts of a node. ``on_admitted`` is called when a peer is found to be of the same network."""
         topics = ServedTopics(options.cluster_id, options.pubsub_topics)
         rules = replace(
             MessageRules.of_network(options.cluster_id, options.pubsub_topics),

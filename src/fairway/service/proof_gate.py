@@ -5,8 +5,8 @@ the event loop: epoch, hash of the message, root, and whether the same signal wa
 in a `ProofQueue`, whose senders take turns.
 
 An admitted message passes again with the same bytes: a light client sends each message through two nodes, and both
-copies may arrive here. With other bytes around the same signal it is refused, because a valid proof can be altered and
-stay valid, and each variant would be relayed.
+copies may arrive here. The same signal in other bytes is refused. A valid proof can be altered and stay valid, so each
+variant would otherwise be relayed.
 """
 
 from __future__ import annotations
@@ -119,17 +119,17 @@ class GateStatistics:
     """The verdicts of a gate since its start."""
 
     admitted: int
-    """Messages that may pass."""
+    """Admitted messages."""
     repeated: int
     """Admitted messages that arrived again with the same bytes."""
     refused: dict[ProofFault, int]
-    """Messages that may not, by reason."""
+    """Refused messages, by reason."""
     waiting: int
     """Messages that wait for verification."""
     nullifiers: int
     """Messages of the present epochs, by which double signals are noticed."""
     refreshes_failed: int
-    """Looks at the group that failed."""
+    """Failed refreshes of the group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +187,7 @@ class ProofGate:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def judge(self, source: str, message: RoutedMessage) -> ProofRefusal | None:
-        """Return why a message may not pass, or None. ``source`` is the sender; sources share the thread equally."""
+        """Return the refusal of a message, or None. ``source`` is the sender; sources share the thread equally."""
         refusal = await self._judge(source, message)
         if refusal is not None:
             self._refused[refusal.fault] += 1

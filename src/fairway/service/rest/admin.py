@@ -1,6 +1,6 @@
 """``/admin/v1``: the peers of the node and its filter subscribers; connects the node to others, and sets its log level.
 
-nwaku, ``waku/rest_api/endpoint/admin``. Unlike nwaku, fairway forgets peers that disconnect, so that every peer listed
+nwaku, ``waku/rest_api/endpoint/admin``. Unlike nwaku, fairway removes peers that disconnect, so that every listed peer
 is connected. A list by shard has the shards of the node's cluster that it serves now.
 
 Invariant: an answer takes bounded memory: lists are sent piece by piece.

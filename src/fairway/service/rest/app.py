@@ -4,8 +4,8 @@ Each of the `CALLS` is a route to its handler. `Access` checks the bearer tokens
 limits concurrent requests and the web pages that may use the API. All handlers have the same time limit, and their
 errors become answers.
 
-A ``HEAD`` request changes nothing (RFC 9110, 9.3.2): it is answered where ``GET`` changes nothing either, and with 405
-elsewhere. Only pages for people may be stored by a cache.
+A ``HEAD`` request changes nothing (RFC 9110, 9.3.2): it is answered if ``GET`` changes nothing either, and otherwise
+with 405. Only pages for people may be stored by a cache.
 
 There are two optional tokens: one for all calls but those under ``/admin``, and one for all calls. Tokens are compared
 in constant time. With the first token alone nothing under ``/admin`` is answered.
@@ -159,7 +159,7 @@ def make_app(context: RestContext) -> Gate:
 
 def _route(call: Call, handler: Handler) -> Route:
     pattern = call.path.replace("{pubsubTopic}/{", "{pubsubTopic:shard}/{").replace("Topic}", "Topic:path}")
-    pattern = pattern.replace("{requestId}", "{requestId:path}")  # which may be empty
+    pattern = pattern.replace("{requestId}", "{requestId:path}")  # a request id may be empty
     route = Route(pattern, handler, methods=[call.verb])
     if route.methods is not None and call.consumes:
         route.methods.discard("HEAD")
@@ -198,7 +198,7 @@ class Gate:
         """Pass on a request, or refuse it."""
         context = self._context
         headers = Headers(scope=scope)
-        # Otherwise the page of any web site could use the node of its visitor.
+        # Without this check the page of any web site could use the node of its visitor.
         if not self._admits(headers):
             await PlainText("Origin not allowed", 403)(scope, receive, send)
         elif scope["path"] == "/events":

@@ -48,7 +48,7 @@ class RestMessageCache:
         )
 
     def add(self, message: RoutedMessage) -> None:
-        """Add a message of a subscribed topic; ignore others, and one that is there already."""
+        """Add a message of a subscribed topic; ignore others, and a known one."""
         if message.message_hash in self._messages or not self.wants(message):
             return
         if len(self._messages) >= self._max_messages:

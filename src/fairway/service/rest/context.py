@@ -1,4 +1,4 @@
-"""`RestContext`: what all handlers of one REST server share: the node, the message caches, limits and counters."""
+"""`RestContext`: the shared state of all handlers of one REST server: node, message caches, limits and counters."""
 
 from __future__ import annotations
 

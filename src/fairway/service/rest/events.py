@@ -2,9 +2,9 @@
 
 An event ``message`` has the shape of an entry of a store page. Its id is the message hash, a dot, and the number of the
 message in the order of arrival. A client that reconnects sends its last id (``Last-Event-ID``). The node first sends
-the later messages from its archive, in the order of arrival and without ephemeral ones. An event ``gap`` says that
-messages may be missing: the node has restarted, the id is unknown, the archive lacks messages, or the client reads too
-slowly. The client should then query the store.
+the later messages from its archive, in the order of arrival and without ephemeral ones. An event ``gap`` means that
+messages may be missing: the node has restarted, the id is unknown, messages are not in the archive, or the client reads
+too slowly. The client should then query the store.
 
 A comment follows every `HEARTBEAT_S` without an event.
 
@@ -42,7 +42,7 @@ HEARTBEAT_S: Final = 15.0
 _PAGE: Final = 100
 _HEARTBEAT: Final = b": still here\n\n"
 _RETRY: Final = b"retry: 1000\n\n"
-"""Tells the browser to connect again after 1,000 ms."""
+"""Makes the browser reconnect after 1,000 ms."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -122,7 +122,7 @@ class MessageEvents(Response):
             except FairwayError as error:
                 await _chunk(send, _gap(f"the archive cannot be read: {error}"))
                 return
-            if page.cursor is not None and rows > 1:  # more than the size of a page
+            if page.cursor is not None and rows > 1:  # more messages than fit on a page
                 rows //= 2
                 continue
             found = {message.message_hash: message for message in page.messages}

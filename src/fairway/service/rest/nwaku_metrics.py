@@ -35,7 +35,7 @@ _SERVED: Final = {
     "store": STORE_QUERY_PROTOCOL,
     "peer_exchange": PEER_EXCHANGE_PROTOCOL,
 }
-"""The protocol that stands for each limited service."""
+"""The protocol id for each limited service."""
 _PEERS_BY: Final = {
     "lightpush_peers": LIGHTPUSH_PROTOCOL,
     "filter_peers": FILTER_SUBSCRIBE_PROTOCOL,
@@ -44,7 +44,7 @@ _PEERS_BY: Final = {
 }
 _KILOBYTE: Final = 1_000
 MAX_AGENTS: Final = 20
-"""Most frequent programs of peers that have a number of their own."""
+"""Most programs of peers with a count of their own; the others are counted together."""
 _MAX_NAME: Final = 100
 _Numbers = Mapping[Any, float] | float
 """Numbers by the values of their labels, which are tuples of text; or the only number."""

@@ -1,8 +1,7 @@
 """The pages for people: ``/``, which shows the running node, and ``/docs``, which describes the API and sends calls.
 
-Each is one file. Its Content-Security-Policy forbids the browser to load anything from elsewhere and to run any other
-script, so that a name from the network cannot become a script. The pages hold no data of the node: they ask the API as
-any client does.
+Each is one file. Its Content-Security-Policy forbids loading from other sources and running other scripts. So a name
+from the network cannot become a script. The pages hold no data of the node: they query the API as any client does.
 """
 
 from __future__ import annotations

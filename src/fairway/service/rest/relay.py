@@ -1,8 +1,8 @@
 """``/relay/v1``: publish on a shard or by autosharding, and fetch messages.
 
-Shapes and texts: nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``. A subscription to a shard that the node does not
-serve lets it serve that shard, until nobody is subscribed. Publishing needs a subscription to the shard, which the
-shards of the node's options have from the start.
+Shapes and texts: nwaku, ``waku/rest_api/endpoint/relay/handlers.nim``. With a subscription to another shard the node
+serves that shard, until its last subscription ends. Publishing needs a subscription to the shard, which the shards of
+the node's options have from the start.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RelayEndpoints(Endpoints):
         except ConfigurationError as error:
             raise RefusedError(400, f"Failed to publish. Autosharding error: {error}") from None
         if not self._context.relayed.has_shard(topic):
-            # nwaku tries to publish here; clients look for its words.
+            # nwaku tries to publish here; clients search for its error text.
             raise RefusedError(
                 400, f"Failed to publish: publish failed in relay: NoPeersToPublish: not subscribed to {topic}"
             )

@@ -1,7 +1,7 @@
 """`RestServer`: serves the REST API of a node in the node's event loop.
 
 Invariant: when `RestServer.start` returns, the port is known and accepts requests. When `RestServer.close` returns, all
-tasks and connections of the server have ended, also event streams, and the node goes on.
+tasks and connections of the server have ended, also event streams, and the node continues.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``GET /store/v3/messages``: queries the archive of this node, or the store node that ``peerAddr`` names.
 
 A node without an archive asks its connected peers that serve store, those that it dialled first. nwaku,
-``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, a time of 0 or less is no bound,
-a page has 20 entries by default and at most 100.
+``waku/rest_api/endpoint/store/handlers.nim``: both ends of a time range are included, and a time of 0 or less is no
+bound. A page has 20 entries by default and at most 100.
 """
 
 from __future__ import annotations
