@@ -1,10 +1,10 @@
 """`ContractMembership`: a group in the contract WakuRlnV2 of a chain, read over JSON-RPC.
 
-What is called (https://github.com/logos-messaging/logos-messaging-rlnv2-contract):
+The called functions (https://github.com/logos-messaging/logos-messaging-rlnv2-contract):
 
 ================================  ================================================================================
-``getRecentRoots()``              five roots, the newest first; 0 for one that there never was
-``root()``                        the newest root, of contracts that know no others
+``getRecentRoots()``              five roots, the newest first; 0 for a root that does not exist yet
+``root()``                        the newest root, for contracts without ``getRecentRoots``
 ``isInMembershipSet(uint256)``    whether an identity commitment is a member
 ``getMembershipInfo(uint256)``    limit, index and rate commitment of a member
 ``getMerkleProof(uint40)``        the 20 nodes beside the path from an index to the root, from the leaf up
@@ -40,11 +40,11 @@ CONTRACT_ROOTS: Final = 5
 FRESH_ROOTS: Final = 3
 """A path is used while its root is among the newest three; a validator that has just started knows five."""
 REFRESH_S: Final = 1.0
-"""Shortest time between two questions of `ContractMembership.refresh` for the newest roots."""
+"""Shortest time between two queries of `ContractMembership.refresh` for the newest roots."""
 STALE_S: Final = 10.0
-"""Age of the newest roots beyond which `ContractMembership.member` asks for them again."""
+"""Age of the newest roots beyond which `ContractMembership.member` queries them again."""
 PAUSE_S: Final = 5.0
-"""Pause after a failed call, in which every further one fails at once."""
+"""Pause after a failed call, during which further calls fail at once."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}")
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _RESULT: Final = re.compile(r"0x([0-9a-fA-F]{2})*")
@@ -62,7 +62,7 @@ class ContractMembership:
         chain_id: int | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        """Take the addresses of a node of the chain and of the contract; nothing is asked yet.
+        """Keep the addresses of a node of the chain and of the contract, without a call yet.
 
         ``chain_id`` is compared with that of the node before any other call. A call waits ``timeout_s`` for an answer.
         Raises `ConfigurationError` for invalid values. Needs fairway-rln.
@@ -96,7 +96,7 @@ class ContractMembership:
         return self._roots
 
     def refresh(self) -> bool:
-        """Ask for the newest roots, at most once in `REFRESH_S`; return whether there are new ones.
+        """Query the newest roots, at most once in `REFRESH_S`; return whether they have changed.
 
         Raises `NodeUnavailableError` while the node does not answer, `DecodeError` for an invalid answer, and
         `ConfigurationError` for a node of another chain. In these cases the roots stay.
@@ -105,7 +105,7 @@ class ContractMembership:
             return self._refresh(REFRESH_S)
 
     def member(self, identity: Identity) -> RlnMember:
-        """Return the member with its path; the contract is asked only if the known path is too old.
+        """Return the member with its path; the contract is queried only if the known path is too old.
 
         Raises `RlnError`: not ready if the identity is no member, transient without a valid answer of the node,
         permanent for a node of another chain.
@@ -132,7 +132,7 @@ class ContractMembership:
             return self._take_roots()
 
     def _take_roots(self) -> bool:
-        """Ask for the newest roots, and accept all of them or none."""
+        """Query the newest roots, and accept all of them or none."""
         newest = self._ask_newest()
         new = [root for root in reversed(newest) if root not in self._roots]
         for root in new:
@@ -165,7 +165,7 @@ class ContractMembership:
         bits = bytes(at >> level & 1 for level in range(TREE_DEPTH))
         path = MerklePath(root=_root(leaf, siblings, bits), siblings=tuple(siblings), bits=bits)
         if path.root not in self._roots:
-            self._take_roots()  # of a member that has joined since
+            self._take_roots()  # the root after a later registration
         if path.root not in self._roots:
             raise DecodeError(f"{self._rpc.name}: the path of index {at} leads to a root that the contract has not")
         return RlnMember(identity=identity, limit=number_of(limit), path=path)

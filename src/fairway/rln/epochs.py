@@ -52,7 +52,7 @@ class RlnNetwork:
         return _external_nullifier(self.padded_identifier, epoch)
 
 
-@lru_cache(maxsize=64)  # a validator has a few epochs at a time, and thousands of messages in each
+@lru_cache(maxsize=64)  # a validator handles a few epochs at a time, with thousands of messages in each
 def _external_nullifier(padded_identifier: bytes, epoch: int) -> bytes:
     return poseidon(hash_to_field(encode_epoch(epoch)), hash_to_field(padded_identifier))
 

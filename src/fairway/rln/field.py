@@ -15,7 +15,7 @@ from fairway.wire.hashing import keccak256
 FIELD_ORDER: Final = 21888242871839275222246405745257275088548364400416034343698204186575808495617
 ELEMENT_BYTES: Final = 32
 ZERO: Final = bytes(ELEMENT_BYTES)
-"""The element 0; in a tree it stands for a place without a member."""
+"""The element 0; in a tree, the leaf of a place without a member."""
 
 
 def element(number: int) -> bytes:

@@ -1,7 +1,7 @@
 """`JsonRpc`: calls to a node of a chain over HTTP/1.1, one at a time, for worker threads.
 
 A call reads a bounded number of bytes, and waits at most its timeout for the next ones. The path of the address often
-holds a key, so it appears in no text but the request.
+holds a key, so it appears only in the request.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _scrypt(parameters: _Scrypt, password: bytes) -> bytes:
             f"scrypt with n {n}, r {r}, p {p}: n is a power of 2, p at most {MAX_SCRYPT_PASSES}, "
             f"and 128 * n * r at most {MAX_SCRYPT_BYTES} here"
         )
-    # Not the one of OpenSSL: it refuses n of 2**16 or more with r = 1, which other nodes write.
+    # OpenSSL's scrypt refuses n of 2**16 or more with r = 1, which other nodes write.
     from Crypto.Protocol.KDF import scrypt  # noqa: PLC0415 - as in fairway.wire.hashing
 
     key: bytes = scrypt(password, _hex(parameters.salt, "salt"), _KEY_BYTES, N=n, r=r, p=p)

@@ -10,7 +10,7 @@ A credential is JSON, encrypted as `fairway.rln.keyfile` says. Other nodes read 
 The membership hash of a membership in a contract is SHA-256 of chain id, address and index, as in other nodes. For a
 membership in no contract the identity commitment is appended, so that a file can hold several.
 
-Only the owner of the file may read it. Of a membership, texts of this module show nothing but the commitment.
+Only the owner of the file may read it. Texts of this module show only the commitment of a membership.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Secrets(msgspec.Struct, frozen=True):
 
 
 class _Credential(msgspec.Struct, frozen=True):
-    """The plaintext of a credential; lists of integers stand for bytes."""
+    """The plaintext of a credential; lists of integers represent bytes."""
 
     membershipContract: _Contract  # noqa: N815
     treeIndex: int  # noqa: N815

@@ -1,4 +1,4 @@
-"""`RlnMembership`: makes the RLN proofs of a program. `RlnGroup`: the group of members, wherever it is kept.
+"""`RlnMembership`: makes the RLN proofs of a program. `RlnGroup`: the interface of groups of members.
 
 ::
 
@@ -103,7 +103,7 @@ class RlnMembership:
         """Open or create the file of message ids, and return the membership.
 
         ``group`` can be the path of a `MembershipFile`. A new file of message ids starts with the next epoch, because
-        ids of this one may be used; ``never_used`` starts it at once, for an identity that never sent.
+        ids of the present epoch may be used. With ``never_used``, for an identity that never sent, it starts at once.
 
         Raises `MissingExtraError` without fairway-rln, and a `StorageError` if a file cannot be used.
         """
@@ -158,7 +158,7 @@ class RlnMembership:
             self._prover.prepare(self._group.member(self._identity))
 
     def epoch_quota(self, now_ms: int) -> EpochQuota:
-        """Return what is left of the epoch of ``now_ms``; a limit of 0 while the identity is not in the group.
+        """Return the quota of the epoch of ``now_ms``; its limit is 0 while the identity is not in the group.
 
         Raises `RlnError` (transient) if the count or the group cannot be read.
         """
@@ -180,8 +180,8 @@ class RlnMembership:
     def generate_proof(self, signal: bytes, now_ms: int) -> bytes:
         """Return the proof for a signal in the epoch of ``now_ms``, for field 21 of a WakuMessage.
 
-        Raises `RlnError`: not ready while the identity is not in the group, exhausted when the epoch has no id left,
-        transient if the id cannot be written or the group cannot be read.
+        Raises `RlnError`: not ready while the identity is not in the group, and exhausted when all ids of the epoch are
+        used. It is transient if the id cannot be written or the group cannot be read.
         """
         self._refresh()
         epoch = self._group.network.epoch(now_ms)

@@ -5,8 +5,8 @@
     {"format": "fairway-rln-group", "version": 1, "identifier": "rln/my-network", "epoch_ms": 600000,
      "members": [{"commitment": "<64 hex digits>", "limit": 20}, null, ...]}
 
-A member's place in the list is its place in the tree; null stands for a removed member. Commitments are the 32 bytes of
-the field element in lower-case hex digits. The file holds no secret. A change replaces the whole file, so that a reader
+A member's place in the list is its place in the tree; null is a removed member. Commitments are the 32 bytes of the
+field element in lower-case hex digits. The file holds no secret. A change replaces the whole file, so that a reader
 finds the old or the new one. A writer holds a lock file during a change.
 """
 
@@ -149,7 +149,7 @@ class MembershipFile:
     def remove(self, index: int) -> None:
         """Remove the member at a place; the place stays empty.
 
-        Raises `ConfigurationError` if no member is there, and `StoreLockedError` as `register` does.
+        Raises `ConfigurationError` if the place has no member, and `StoreLockedError` as `register` does.
         """
         with changing(self._path):
             self.refresh()

@@ -1,16 +1,16 @@
 """`MessageIds`: counts the message ids that memberships have used, so that no id proves two signals.
 
-Invariant: an id and the hash of its signal are on the disk before the id is returned. So after a crash at any point,
-and with several processes on one file, an id is returned again only for the identical signal, which reveals nothing.
+Invariant: an id and the hash of its signal are on the disk before the id is returned. So an id is returned again only
+for the identical signal, which reveals nothing. This also holds after a crash, and for several processes on one file.
 
 Counts are never deleted, because a clock may return to any epoch. A year of epochs of ten minutes takes 50,000 rows for
 a membership. Counts are kept by membership and epoch: two networks whose epochs have the same numbers share them.
 
-Before an id is returned, the count is compared with the recorded signals. A file with changed bytes, which SQLite does
-not detect, so raises an error and returns no used id.
+Before an id is returned, the count is compared with the recorded signals. So a file with changed bytes, which SQLite
+does not detect, raises an error and returns no used id.
 
-Never copy the file or restore it from a backup, because a copy lacks later ids. If it is lost, create a new one that
-starts with the next epoch.
+Never copy the file or restore it from a backup, because a copy does not have later ids. If the file is lost, create a
+new one that starts with the next epoch.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class MessageIds:
         signals = execute(
             "SELECT share_x, message_id FROM signal WHERE commitment = ? AND epoch = ?", (commitment, epoch)
         ).fetchall()
-        # Of an epoch either the signals of the last ids are remembered, or none.
+        # An epoch has either the signals of its last ids or no signals.
         if sorted(each for _, each in signals) != list(range(used - len(signals), used)):
             raise self._damaged(f"of epoch {epoch} the count and the signals differ")
         known = dict(signals).get(share_x)

@@ -26,8 +26,8 @@ def circuit() -> Any:
 
     Every method releases the GIL, and threads may share the circuit. A witness is secret | limit | message id | x |
     external nullifier | 20 elements and 20 bits (a byte each) of the path. ``proven`` is proof (128 bytes) | root | x |
-    y | nullifier. ``finish`` returns ``proven`` from a witness and the part of ``prove_partially``, which every witness
-    with this secret, limit and path shares, in a third of the time of ``prove``.
+    y | nullifier. ``prove_partially`` returns the part that all witnesses with the same secret, limit and path share.
+    ``finish`` returns ``proven`` from a witness and this part, in a third of the time of ``prove``.
 
     Raises `MissingExtraError` without fairway-rln.
     """
@@ -51,8 +51,8 @@ class RlnMember:
 class CircuitProver:
     """Makes proofs. The caller must not use a message id for two signals of one epoch.
 
-    Two thirds of the work of a proof depend on the member and its path alone. The prover keeps that part for the
-    latest member and path, so that only the first proof after a change of the group takes the whole time.
+    Two thirds of the work of a proof depend on the member and its path alone. The prover keeps that part for the latest
+    member and path. So only the first proof after a change of the group takes the whole time.
     """
 
     def __init__(self, network: RlnNetwork | None = None) -> None:
