@@ -4,8 +4,8 @@ Each module in this package is one command: its function ``command`` is register
 docstring is the help text. A command with subcommands has a typer app as ``app``, and ``command`` is its callback. A
 command is imported when it runs. Several commands share the modules whose names begin with an underscore.
 
-Exit codes: 0 success; 1 the command ran and the answer is "no"; 2 it could not run, and one line on stderr gives the
-reason and the next step; 130 interrupted. An unexpected exception is a fault of fairway and ends in a traceback.
+Exit codes: 0 success; 1 the command ran and the answer is "no"; 2 it could not run; 130 interrupted. With 2, one line
+on stderr gives the reason and the next step. An unexpected exception is a fault of fairway and ends in a traceback.
 """
 
 from __future__ import annotations

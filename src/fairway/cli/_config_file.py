@@ -61,6 +61,6 @@ def _value(option: Any, value: Any, where: str) -> Any:
         raise ConfigurationError(f"{where} takes a text or a number{' or a list' * option.multiple}, not {wrong[0]!r}")
     if isinstance(value, list) and not option.multiple:
         raise ConfigurationError(f"{where} takes one value, not a list")
-    # The option parses the text as on the command line, and reports what is wrong with it.
+    # The option parses the text as on the command line, and reports its errors.
     texts = [str(one) for one in given]
     return texts if option.multiple else texts[0]

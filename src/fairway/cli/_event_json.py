@@ -40,7 +40,7 @@ def event_as_json(event: Event, *, with_payload: bool = False) -> dict[str, Any]
 
 
 def brought_as_json(brought: Path | FileOutcome | FileMessage) -> dict[str, Any]:
-    """Return what a message brought: ``saved`` is a path, ``file`` the outcome or the announcement of a file."""
+    """Return the result of a message: ``saved`` is a path, ``file`` the outcome or the announcement of a file."""
     if isinstance(brought, Path):
         return {"saved": str(brought)}
     told: dict[str, Any] = {"type": type(brought).__name__}

@@ -1,4 +1,4 @@
-"""Payloads read from files and saved as files, and the lines that say what happened to a file."""
+"""Reads payloads from files, saves payloads as files, and makes the lines about the state of a file."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class TooLong(NamedTuple):
 
 
 class LineReader:
-    """The lines of a file descriptor, without their ends, as an async iterator. The last one may lack its end."""
+    """The lines of a file descriptor, without their ends, as an async iterator. The last one may be incomplete."""
 
     def __init__(self, descriptor: int, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         """Start to read on the running event loop; the caller closes the descriptor."""

@@ -77,7 +77,8 @@ class NodeSettings:
 async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     """Run a node until the process should stop.
 
-    ``say`` gets the lines to print. The log records when a configured peer connects, disconnects, or cannot be reached.
+    ``say`` is called with the lines to print. The log records when a configured peer connects, disconnects, or cannot
+    be reached.
 
     Raises `ConfigurationError` for a port in use or an unusable key, and what `ServiceNode.start` raises.
     """

@@ -1,4 +1,4 @@
-"""The password of a keystore: from a file, the environment or the terminal; arguments would be public."""
+"""The password of a keystore: from a file, the environment or the terminal, because arguments are public."""
 
 from __future__ import annotations
 

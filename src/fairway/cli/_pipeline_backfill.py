@@ -1,4 +1,4 @@
-"""``fairway pipeline backfill``: write into an archive or a node what another archive has and it lacks."""
+"""``fairway pipeline backfill``: writes the missing messages of an archive or a node from another archive."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def command(
 
 
 class _SendingShown(StepsShown):
-    """What is going on, on stderr: the steps, the schedule, and how far dispatch is."""
+    """The progress on stderr: the steps, the schedule, and the dispatched share."""
 
     def planned(self, summary: SendSummary) -> None:
         self.bar.console.print(_schedule(summary))

@@ -118,7 +118,7 @@ class _JsonLines:
 
 
 class _Lines:
-    """Lines for people: progress on stderr, what came of it on stdout."""
+    """Lines for people: progress on stderr, results on stdout."""
 
     def __init__(self) -> None:
         self._console = console(stderr=True)

@@ -1,8 +1,8 @@
-"""What the commands of ``fairway pipeline`` share: the extra that they need, and how a run looks on a terminal.
+"""Shared code of the commands of ``fairway pipeline``: the required extra, and the progress of a run on a terminal.
 
-While a step runs, a line on the terminal tells which one, how many of its tasks Spark has done, for how long it has
-been running, and about how long the whole run still takes: by the share of a run that each step took of one over a
-million messages, and the time that the steps so far took here.
+While a step runs, a line on the terminal has its name, the number of its finished Spark tasks and its duration. It also
+has the estimated remaining time of the run. The estimate uses the share of each step in a run over a million messages,
+and the duration of the finished steps.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ DEFAULT_EPOCH_MS: Final = 600_000
 MoreSources = Annotated[
     list[str] | None, typer.Argument(metavar="URI", help="Sources, as if each had --source before it.")
 ]
-"""So that ``--source A B`` means what it seems to, and ``run A`` too."""
+"""Positional sources, so that ``--source A B`` gives two sources, and ``run A`` one."""
 _WIDTH_OF_A_FILE: Final = 160
-"""Columns of tables where no terminal says how many there are."""
+"""Columns of tables without a terminal."""
 _SHARES: Final = {
     "read": 38.0,
     "reassemble": 16.0,
@@ -49,9 +49,9 @@ _SHARES: Final = {
     "statistics": 4.0,
 }
 _OTHER_SHARE: Final = 1.0
-"""How long steps take, of all together about 100; those that are not named take little."""
+"""The weight of each step in the time of a run, together about 100; a step without a weight has this one."""
 _KNOWN_ENOUGH: Final = 10.0
-"""The share of a run that has to be over before a guess at the rest is worth anything."""
+"""Smallest finished share of a run for an estimate of the rest."""
 _MINUTE_S: Final = 60.0
 _REFRESHES_PER_S: Final = 2.0
 _BAR_WIDTH: Final = 20
@@ -61,8 +61,8 @@ _BAR_WIDTH: Final = 20
 def broken_off(then: str) -> Iterator[None]:
     """If Ctrl-C or SIGTERM interrupts the block, print ``then`` and no tracebacks of calls into Spark.
 
-    SIGTERM interrupts it as Ctrl-C does, so that what is half made is removed; a second one has its usual effect. Call
-    it in the main thread.
+    SIGTERM interrupts the block as Ctrl-C does, so that incomplete files are removed; a second SIGTERM has its usual
+    effect. Call it in the main thread.
     """
     before = signal.getsignal(signal.SIGTERM)
 
@@ -98,17 +98,17 @@ class StepsShown:
     """The steps of a run on stderr: a line for each that ended and, on a terminal, a bar for the one that runs."""
 
     def __init__(self, bar: Progress, at_first: str, steps: Iterable[str] = ()) -> None:
-        """Show steps; ``steps`` names all that there will be, from which follows how long the rest takes."""
+        """Show steps; ``steps`` names all steps of the run, for the estimate of the remaining time."""
         self.bar = bar
         self.task = bar.add_task(at_first, total=None)
         self.left = TimeLeft(steps)
 
     def starting(self, what: str) -> None:
-        """Show what is done before the first step."""
+        """Show the work before the first step."""
         self.bar.update(self.task, description=what)
 
     def step(self, progress: RunProgress) -> None:
-        """Show that a step begins, or what came of it."""
+        """Show that a step begins, or its result."""
         done = progress.number - (progress.results is None)
         self.bar.update(self.task, total=progress.total, completed=done, description=progress.step)
         if progress.results is None:
@@ -170,7 +170,7 @@ class TimeLeft:
 
 
 class StepColumn(ProgressColumn):
-    """What Spark is doing in the step that runs, for how long, and about how long the run still takes."""
+    """The Spark tasks and the duration of the running step, and the estimated remaining time of the run."""
 
     def render(self, task: Task) -> Text:
         """Return that as text; nothing before the first step."""
@@ -190,7 +190,7 @@ class StepColumn(ProgressColumn):
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a bar on stderr for as long as the block lasts, if that is a terminal."""
+    """Show a bar on stderr during the block, if stderr is a terminal."""
     on_stderr = PlainConsole(highlight=False, stderr=True)
     columns = (
         BarColumn(bar_width=_BAR_WIDTH),

@@ -1,4 +1,4 @@
-"""The options that choose messages of archives and say whose they are, as the commands of the pipeline have them."""
+"""The options of the pipeline's commands that select messages of archives and name their channels."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class Conversation:
         self._screen.show(_line(time.time(), self._channel.sender_id, shown, "green"))
 
     async def _send_file(self, given: str) -> None:
-        """Send a file while the chat goes on."""
+        """Send a file during the chat."""
         shown = ""
 
         def show(progress: FileProgress) -> None:

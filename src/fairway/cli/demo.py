@@ -1,7 +1,7 @@
 """``fairway demo``: a group talks over a node that loses a third of all deliveries, and one participant is killed.
 
 Each participant is a ``fairway participant`` process with a store. The demo sends them commands and reads their events.
-It counts by itself what was lost, delivered twice, or delivered before a message that its sender had seen.
+It counts lost messages, second deliveries, and messages delivered before one that their sender had seen.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def command(
 
 @dataclass(slots=True)
 class _Message:
-    """One message of the script and what is known of it."""
+    """One message of the script and its known results."""
 
     due_s: float
     sender: str
@@ -126,7 +126,7 @@ class Demo:
         first, second, last = names[0], names[1], names[-1]
         script = [
             (0.0, first, "Look at the sea tonight!", None),
-            # Not at once: participants first query the store, which would give them the whole file.
+            # After a delay: participants first query the store, which would give them the whole file.
             (1.6, first, file.name, file.read_bytes()),
             (2.4, second, "It is still coming, wait.", None),
             (5.0, first, "ok", None),
@@ -137,7 +137,7 @@ class Demo:
         self._file = messages[1]
         self.messages = {message.key: message for message in messages}
         self._faults: list[str] = []
-        """What was delivered twice or out of order, a sentence each."""
+        """Second deliveries and deliveries out of order, a sentence each."""
         self._path, self._folder, self._names, self._console = file, folder, names, console
         self._processes: dict[str, _Process] = {}
         self._known: dict[str, set[str]] = {name: set() for name in names}
@@ -163,7 +163,7 @@ class Demo:
                 while any(map(self._lacking, self.messages.values())):  # noqa: ASYNC110 - other processes change it
                     await asyncio.sleep(_STEP_S)
                 self._elapsed_s = time.monotonic() - self._started_s
-                await asyncio.sleep(1)  # a second delivery would come now
+                await asyncio.sleep(1)  # a second delivery would arrive now
                 for process in self._processes.values():
                     process.reading.cancel()
         except* FairwayError as group:
@@ -237,11 +237,11 @@ class Demo:
         return set(self._names) - message.received_by - {message.sender}
 
     def received(self) -> list[tuple[str, str]]:
-        """Return sender and message id of every message that somebody received, sorted."""
+        """Return sender and message id of every message that any participant received, sorted."""
         return sorted((message.sender, message.message_id) for message in self.messages.values() if message.received_by)
 
     def print_result(self) -> bool:
-        """Print a table of the messages and what went wrong; return whether nothing did."""
+        """Print a table of the messages and all faults; return whether there were none."""
         table = Table(title="What was sent", title_justify="left")
         for heading in ("from", "what", "bytes", "received by", "acknowledged by", "after"):
             table.add_column(heading, justify="right" if heading in {"bytes", "after"} else "left")
@@ -279,7 +279,7 @@ class _Process:
         """Start the process, and wait for its first line."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                # -P keeps modules of the working directory from taking the place of installed ones.
+                # -P prevents modules of the working directory from replacing installed ones.
                 *(sys.executable, "-P", "-m", "fairway", *self._words),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -1,8 +1,9 @@
 """``fairway participant``: one process is one participant, with JSON lines as commands and as events.
 
 For scripts in any language, and for tests that kill processes. A received message is finished when its line has been
-written. After a crash only unfinished messages come again, with ``redelivered`` true. "accepted" means durable. It
-precedes all events of its request, except for an ephemeral message. A wrong command is answered and changes nothing.
+written. After a crash only unfinished messages are printed again, with ``redelivered`` true. "accepted" means durable.
+This line precedes all events of its request, except for an ephemeral message. A wrong command is answered and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ async def run_participant(
                 raise
         _say(out, event="stopped")
     except BrokenPipeError:
-        # The reader has closed the pipe. Unfinished messages come again.
+        # The reader has closed the pipe. Unfinished messages are delivered again.
         return
     finally:
         with suppress(OSError):

@@ -321,7 +321,7 @@ def restore(
 
 
 def _print_left_out(done: Restored) -> None:
-    """Say what a restore went around."""
+    """Print the messages that a restore left out or delivered without an ancestor."""
     if not done.left_out:
         typer.echo("nothing is left out: the archive has all messages that others cite")
         return

@@ -174,10 +174,10 @@ class Until:
 
 
 Brought = Path | FileOutcome | FileMessage
-"""Where a payload was saved, or the outcome of a file, or a file that is not saved."""
+"""The path of a saved payload, the outcome of a file, or a file that is not saved."""
 
 Show = Callable[[Event, Brought | None], None]
-"""Called with an event, and for a message with what it brought."""
+"""Called with an event, and for a message with its result."""
 
 
 async def tail(

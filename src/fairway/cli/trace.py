@@ -356,7 +356,7 @@ def _resolve(identifier: str, witnesses: Iterable[_Witness]) -> tuple[str, str |
 
 
 def _file_of(message_id: str, witnesses: Sequence[_Witness]) -> TracedFile | None:
-    """Return what the stores know of the file of a message; None if it belongs to no file."""
+    """Return the stored data about the file of a message; None if it belongs to no file."""
     messages: dict[str, TracedFileMessage] = {}
     header = _note_file_message(message_id, witnesses, messages)
     manifest_id = header.manifest_id.hex() if isinstance(header, FilePart) else message_id
@@ -395,7 +395,7 @@ def _note_in(
     points: Iterable[TracePoint],
     messages: dict[str, TracedFileMessage],
 ) -> None:
-    """Note what one store knows of messages of a file."""
+    """Note the data of one store about messages of a file."""
 
     def noted(message_id: str, header: bytes) -> TracedFileMessage | None:
         message = read_file_header(header)
