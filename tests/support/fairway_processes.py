@@ -39,7 +39,7 @@ class ProcessDiedError(FairwayError):
 
 def fairway_command(*arguments: str) -> tuple[str, ...]:
     """Return the command line that runs a fairway command with this very interpreter and its packages."""
-    # -P keeps modules of the working directory from taking the place of installed ones.
+    # -P prevents modules of the working directory from replacing installed ones.
     return (sys.executable, "-P", "-m", "fairway", *arguments)
 
 
