@@ -1,4 +1,4 @@
-"""`EffectGate`: no effect leaves the channel before the state behind it is durable.
+"""`EffectGate`: releases each effect of the channel after the state behind it is durable.
 
 The protocol changes its state at once. The gate holds the effects until the store confirms the change, and releases
 them in order. So after a crash other participants have seen nothing that the store lost.
@@ -58,8 +58,8 @@ class EffectGate(Generic[Item]):
     ) -> asyncio.Future[None] | None:
         """Release items when ``write`` and all writes before it are durable; with ``wait`` return a future of that.
 
-        Cancelling the future does not cancel the write. `ChannelStore.submit` says what ``hurry`` does. Raises the
-        store's error if the store failed before.
+        Cancelling the future does not cancel the write. For ``hurry`` see `ChannelStore.submit`. Raises the store's
+        error if the store failed before.
         """
         if self.error is not None:
             raise copy_of(self.error)

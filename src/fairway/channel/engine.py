@@ -1,7 +1,7 @@
 """The asyncio shell of the protocol: carries out its effects, feeds in messages from the node, runs the timers.
 
 One engine runs a channel from one start to its stop or failure. Everything happens on one event loop; no call into the
-protocol interrupts another. Effects go through the gate, so that none leaves before its state is durable.
+protocol interrupts another. The gate releases each effect after its state is durable.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Engine:
             self._timer.cancel()
         if self.subscription is not None:
             self.subscription.close()
-        # A task that never began would leave the application's own coroutine unawaited.
+        # Let new tasks begin: a task cancelled before its first step leaves the application's coroutine unawaited.
         await asyncio.sleep(0)
         await self._tasks.close()
         current = asyncio.current_task()

@@ -125,7 +125,7 @@ class Inbox:
         return delivered
 
     def postpone(self, number: int) -> Delivered | None:
-        """Take a held message back from its reader, which can no longer finish it; return what `resume` takes.
+        """Take a held message back from its reader, which can no longer finish it; return the argument for `resume`.
 
         None if the message is not held.
         """

@@ -39,7 +39,7 @@ class Publisher:
         self._sending = OwnedTasks(failed=failed)
         self._room = asyncio.Event()
         self.refusal = ""
-        """Why the node did not take the latest transmission; empty if it did."""
+        """Reason of the node's refusal of the latest transmission; empty if the node took it."""
 
     def __len__(self) -> int:
         """Return how many transmissions wait for the node's answer."""

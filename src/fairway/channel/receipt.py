@@ -130,14 +130,14 @@ class Receipt(EphemeralReceipt):
         self._possible = 0
         self._holders: frozenset[str] = frozenset()
         self._acknowledged_at_ms = 0
-        """When the latest acknowledgement arrived."""
+        """Arrival of the latest acknowledgement."""
         self._is_delivered = False
         self._count = 1
         self._wanted: frozenset[str] = frozenset()
         self._late_failure: DeliveryFailedError | None = None
-        """How the send failed if its acknowledgement may still come."""
+        """The failure of a send whose acknowledgement may still arrive."""
         self._failures = 0
-        """How often it failed in this way."""
+        """Number of such failures."""
         self._failures_raised = 0
 
     @classmethod
@@ -188,7 +188,7 @@ class Receipt(EphemeralReceipt):
 
     @property
     def failure(self) -> DeliveryFailedError | None:
-        """How the request failed; None if it did not fail, or was delivered late."""
+        """The failure of the request; None if it did not fail, or was delivered late."""
         failure = self._failure or self._late_failure
         return failure if isinstance(failure, DeliveryFailedError) else None
 

@@ -166,7 +166,7 @@ class Retriever:
             del self._hashes[message_hash]
         is_answered = await self._read_all(query.message_hashes)
         for message_hash in query.message_hashes:
-            # Hashes that were queued meanwhile have this answer, or the protocol queues them again.
+            # This answer also counts for hashes queued during the query; otherwise the protocol queues them again.
             self._hashes.pop(message_hash, None)
         if is_answered:
             self._carry_out(self._stack.store_answered(query, self._clock()))
@@ -262,7 +262,7 @@ class Retriever:
         return StoreQuery(pubsub_topic=self._pubsub_topic, content_topics=topics, start_ns=start_ns, end_ns=end_ns)
 
     def _refused(self, reading: PagedReading, error: StoreRefusedError) -> Step:
-        """Note that the store refused a query, and return what to do next."""
+        """Note that the store refused a query, and return the next step."""
         step, refused = reading.refused()
         if refused is not None:
             event = StoreRefused(
@@ -277,8 +277,8 @@ class Retriever:
     async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
         """Query a page and process its messages; the caller has permission for the query.
 
-        Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if none came,
-        `StoreRefusedError` if the store would refuse it again.
+        Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if no page was
+        returned, `StoreRefusedError` if the store would refuse it again.
         """
         self.queries += 1
         try:
