@@ -103,7 +103,7 @@ class Participant:
 
     @property
     def channel(self) -> ReliableChannel | None:
-        """Its channel, while that is started."""
+        """The channel of the present life, while it is started."""
         channel = self.application.channel if self.application is not None and self.is_running else None
         return channel if channel is not None and channel.is_started() else None
 
@@ -503,7 +503,7 @@ class World:
 
 
 def simulate(plan: Plan) -> Report:
-    """Run a world, and return what happened. Equal plans give equal reports."""
+    """Run a world, and return its report. Equal plans give equal reports."""
     return World(plan).run()
 
 
