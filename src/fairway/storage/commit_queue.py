@@ -5,7 +5,7 @@ where time is virtual (`fairway.testing`).
 
 A write without hurry, such as the node's answer to a message, begins no transaction of its own at once: the sender of
 the next message would wait for both. It shares the transaction of the next write with hurry, or is committed alone if
-none comes within 2 ms.
+none follows within 2 ms.
 
 Invariants: writes become durable, and are answered, in the order of `CommitQueue.submit`. After a write has failed,
 neither it nor a later one is tried (fail-stop), because later writes build on earlier ones. Answers are given on the

@@ -5,9 +5,9 @@ removed first, until the file has at most `_KEPT_SHARE` of that size. Messages a
 `STEP_ROWS` and about `STEP_BYTES`, so that a writer waits for one step only. Free pages are used again: the file stops
 growing, but does not shrink. `fairway.storage.nwaku_pages` describes the index.
 
-The number of used pages does not say how much more to remove. The table is ordered by message hash, so old messages lie
-on all pages. SQLite frees a page only when it is nearly empty. So `_occupied` computes the share of the file that each
-message occupies, from the file format of SQLite ("B-tree Pages").
+The number of used pages does not show how many messages to remove. The table is ordered by message hash, so old
+messages lie on all pages. SQLite frees a page only when it is nearly empty. So `_occupied` computes the share of the
+file that each message occupies, from the file format of SQLite ("B-tree Pages").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEPT_SHARE: Final = 0.8
 """A file that is too large is reduced to this share of ``max_bytes``, so that it is not soon too large again."""
 
 _FILL: Final = 0.7
-"""Used share of a page of a B-tree whose keys come in random order."""
+"""Used share of a page of a B-tree with keys in random order."""
 _ROW_BYTES: Final = 170
 """Hash, numbers and lengths of a row, and of its entries in the two indexes."""
 _MAX_NS: Final = 2**63 - 1

@@ -99,7 +99,7 @@ class RowNumbers:
         return number
 
     def remove(self, place: str) -> int | None:
-        """Return the number of a row, and forget it; None if there is no such row."""
+        """Remove and return the number of a row; None if the row is unknown."""
         return self._numbers.pop(place, None)
 
 
@@ -145,7 +145,7 @@ class Fold:
             if each.earlier is not None and each.number in self.messages:
                 yield REMOVE_PLACE, (*each.earlier, each.number)
             elif each.earlier is not None:
-                # Its message may be gone: then it gets no place.
+                # If its message was removed, it gets no place.
                 yield MOVE_PLACE, (*each.order_key, *each.earlier, each.number)
 
     def statements(self, numbers: RowNumbers) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
