@@ -78,9 +78,9 @@ class SendResult:
     too_many: bool = False
     """Whether a node refused the message because of its rate (429); a later retry can succeed."""
     unserved: bool = False
-    """Whether each node that was asked said that it does not serve the message's pubsub topic (421)."""
+    """Whether each asked node answered that it does not serve the message's pubsub topic (421)."""
     detail: str = ""
-    """Why it was not accepted, as text for people."""
+    """Reason of a refusal or failure, as text for people."""
     stored: asyncio.Future[bool | None] | None = field(default=None, compare=False)
     """Whether stores have an accepted message some seconds later: True, False, or None if the answer stays unknown. The
     field is None if the node does not query stores."""
@@ -106,7 +106,7 @@ class NodeStatus:
     store: bool = False
     """Whether a store node can be queried."""
     detail: str = ""
-    """Why the node is unhealthy, as text for people."""
+    """Reason why the node is unhealthy, as text for people."""
 
     @property
     def connected(self) -> bool:

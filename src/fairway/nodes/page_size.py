@@ -1,9 +1,9 @@
 """`PageSize`: how many messages a store is asked for at once.
 
-nwaku returns as many messages as it is asked for, whatever their size: 100 of 150 KiB are 15 MB. A client must not ask
-for the same page again after an answer that it cannot read. After an answer that is too long or too late, it asks for
-half as many. After a long answer, it asks for as many as make about `WANTED_BYTES`. After a short and quick answer, it
-asks for twice as many, if no page failed for a while.
+nwaku returns as many messages as it is asked for, of any size: 100 of 150 KiB are 15 MB. A client must not ask for the
+same page again after an answer that it cannot read. After an answer that is too long or too late, it asks for half as
+many. After a long answer, it asks for as many as make about `WANTED_BYTES`. After a short and quick answer, it asks for
+twice as many, if no page failed for a while.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ Texts = Callable[[str], Awaitable[tuple[str, ...]]]
 
 
 class NodeListReader:
-    """Reads lists; remembers the newest version of each that it saw."""
+    """Reads lists, and keeps the newest version number of each."""
 
     def __init__(self, texts: Texts, *, rng: random.Random, sequences: dict[str, int] | None = None) -> None:
         self.sequences: Final[dict[str, int]] = {} if sequences is None else sequences

@@ -37,7 +37,7 @@ def peers_file(folder: Path, network: str) -> Path:
 
 
 MAX_REMEMBERED: Final = 100
-"""Peers that are remembered; the first ones count."""
+"""Most peers that are kept, the first ones of the file."""
 MAX_FILE_BYTES: Final = 1_048_576
 """Longer files are not read."""
 

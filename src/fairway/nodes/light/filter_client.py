@@ -205,7 +205,7 @@ class FilterClient:
                 fault = await self._request(peer, kind, pubsub_topic, some)
                 changed = {(pubsub_topic, topic) for topic in some}
                 if kind is FilterSubscribeType.UNSUBSCRIBE:
-                    holder.held -= changed  # whatever the answer is: its pushes are no longer wanted
+                    holder.held -= changed  # in any case, because its pushes are no longer wanted
                 elif fault is None:
                     holder.held |= changed
                     made = True

@@ -184,8 +184,8 @@ class LightNode(WatchedNode):
     async def send(self, message: RoutedMessage) -> SendResult:
         """Send by light push, with a proof if the node has a membership.
 
-        An accepted message is looked for in stores, and pushed once more if none has it; then `SendResult.stored` says
-        whether a store has it.
+        Stores are queried for an accepted message, and it is pushed once more if none has it. `SendResult.stored` is
+        the result.
         """
         self._binding.check()
         if self._closed:

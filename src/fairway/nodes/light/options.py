@@ -18,7 +18,7 @@ class LightOptions:
     peers_to_use: int = 2
     """Light push and filter peers used at once."""
     request_timeout_s: float = 10.0
-    """Longest wait for a response. A push takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, whatever this is."""
+    """Longest wait for a response. A push takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, even if this is longer."""
     tls_ca_file: Path | None = None
     """File with certificate authorities, in PEM form, to trust beside the system's for nodes at ``/tls/ws``."""
 

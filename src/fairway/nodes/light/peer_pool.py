@@ -1,7 +1,7 @@
 """`PeerPool`: the connected peers by service, the best first.
 
-For `FORGIVEN_AFTER_S` after a failure at a service, a peer comes after all peers that did not fail. Of those, peers
-that failed at once come before peers that let a request time out.
+For `FORGIVEN_AFTER_S` after a failure at a service, a peer follows all peers that did not fail. Peers that let a
+request time out are last.
 """
 
 from __future__ import annotations

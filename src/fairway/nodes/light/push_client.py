@@ -12,9 +12,9 @@ A node that relays a message to no peer may know it already (`ClientAction.NOT_R
 any node took an earlier push of the same message hash by this client. It also counts as known if this node left an
 earlier push of it without an answer. Otherwise the node refused it.
 
-If a node fails, the next one is asked at once. A push ends with the first node that relayed the message, while the
-request to the other node goes on. Nodes whose streams are all in use are asked last. When the push ends, a request that
-still waits for a stream is cancelled, so that slow nodes do not fill the memory.
+If a node fails, the next one is asked at once. A push ends with the first node that relayed the message; the request to
+the other node continues. Nodes whose streams are all in use are asked last. When the push ends, a request that still
+waits for a stream is cancelled, so that slow nodes do not fill the memory.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class PushClient:
         """Return the nodes to ask, the best first."""
         past = self._past.get(message.message_hash, _Past())
         serving = self._pool.serving(*PUSH_PROTOCOLS)
-        # The nodes that took the message come last: if it is pushed again, no store has it from them.
+        # The nodes that took the message are asked last: the message is pushed again because no store has it.
         ordered = sorted(
             serving, key=lambda peer: (peer in past.took, self._requests.is_busy(peer, self._protocol_of(peer)))
         )
@@ -269,7 +269,7 @@ def _result(push: _Push) -> SendResult:
         return SendResult(accepted=False, detail="no light push peer is connected")
     if any(answer.status_code == StatusCode.OUT_OF_RLN_PROOF for answer in answers):
         details[-1] += f" ({_NEEDS_PROOF})"
-    # Other nodes may accept a moment later what some nodes refuse for good.
+    # Other nodes may accept later a message that some nodes refuse for good.
     is_whole = not push.is_late
     return SendResult(
         accepted=False,

@@ -40,7 +40,7 @@ _Reply = TypeVar("_Reply")
 _MAX_STORE_NODES: Final = 3
 """Store nodes asked for one query."""
 _MAX_PAGE_SIZES: Final = 64
-"""Store nodes whose page size is remembered, before those that are gone are forgotten."""
+"""Store nodes with a kept page size; beyond it disconnected nodes are removed."""
 _NOBODY: Final = "no store node is connected; ask when one is"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CURSORS: Final = msgspec.msgpack.Decoder(dict[str, bytes])

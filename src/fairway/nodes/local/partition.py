@@ -19,7 +19,7 @@ from fairway.errors import ConfigurationError
 _THE_OTHERS: Final = -1
 """The side of all nodes that are not named."""
 _MAX_NOTED: Final = 100_000
-"""Messages whose sides are remembered; beyond that the oldest are forgotten, and shown to all."""
+"""Messages whose sides are kept; beyond it the oldest are evicted, and shown to all."""
 
 
 class Partition:
@@ -49,11 +49,11 @@ class Partition:
         return self._side(one) == self._side(other)
 
     def note(self, message_hash: bytes, publisher: str) -> None:
-        """Remember that a message of a publisher entered the store."""
+        """Note that a message of a publisher entered the store."""
         self._show(message_hash, frozenset({self._side(publisher)}))
 
     def saw(self, message_hash: bytes) -> bool:
-        """Return whether a message was published since the partition, or since those that it followed."""
+        """Return whether a message was published since this partition, or since the partitions before it."""
         return message_hash in self._shown_to
 
     def shows(self, message_hash: bytes, asker: str) -> bool:

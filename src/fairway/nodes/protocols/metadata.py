@@ -43,7 +43,7 @@ class MetadataExchange:
         disconnections.
         """
         self.last_mismatch: str | None = None
-        """Why the last peer was disconnected."""
+        """Reason of the last disconnection of a peer."""
         self._ours = ours
         """The metadata that peers get; its cluster must not change."""
         self._host: Final = host

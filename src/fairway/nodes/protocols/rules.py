@@ -28,7 +28,7 @@ WAKU_NETWORK_CLUSTER: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a message is refused."""
+    """The refusal of a message."""
 
     status: StatusCode
     detail: str

@@ -27,7 +27,7 @@ from fairway.wire.store import (
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
 DEFAULT_PAGE_SIZE: Final = 20
-"""Entries in a page if the query does not say."""
+"""Entries in a page if the query gives no number."""
 RESPONSE_BYTES: Final = 3_670_016
 """3.5 MiB of entries, after which a page ends: js-waku reads at most 4 MiB."""
 MAX_HASHES: Final = 1_000

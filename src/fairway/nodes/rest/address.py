@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def checked_token(token: str, whose: str) -> str:
-    """Return a token; raise `ConfigurationError` if it cannot be one. ``whose`` says where it comes from."""
+    """Return a token; raise `ConfigurationError` if it cannot be one. ``whose`` names its origin, for the error."""
     if not _TOKEN.fullmatch(token):
         raise ConfigurationError(
             f"{whose} is no token: it has other characters than letters, digits and -._~+/=, or none; "

@@ -2,8 +2,8 @@
 
 One task receives by the first endpoint that the node offers, and starts again when that ends. A second task reads the
 store (`CatchUp`): after each new start, after a possible overflow of the node's cache, and while polling at intervals.
-It reads the hashes of messages first, then the unknown messages. Each message that the store keeps and that came after
-the start of the feed is delivered once.
+It reads the hashes of messages first, then the unknown messages. Each message that the store keeps and that arrived
+after the start of the feed is delivered once.
 
 Receiving ends only with an error: `NotOfferedError` if the node has no such endpoint, `NodeUnavailableError` if the
 node does not answer or lost the subscription. `EventParser` reads server-sent events (WHATWG HTML, "Parsing an event
@@ -67,7 +67,7 @@ class CatchUp:
         self._deliver: Final = deliver
         self._now_ns: Final = now_ns
         self.covered_ns = now_ns() - OVERLAP_NS
-        """Where the next run begins."""
+        """Start of the next run."""
 
     async def begin(self) -> None:
         """Note the messages before the subscription, which are not delivered; raise `StoreQueryError`."""
@@ -159,7 +159,7 @@ class EventParser:
 
 
 def _event_in(block: bytes) -> tuple[str, bytes] | None:
-    """Return the event of a block of lines; None without data, as for a comment that says that the stream is alive."""
+    """Return the event of a block of lines; None without data, as for a keep-alive comment."""
     kind, data = "message", []
     for line in block.split(b"\n"):
         name, _, value = line.partition(b":")

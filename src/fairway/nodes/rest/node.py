@@ -1,8 +1,8 @@
 """`RestNode`: a `WakuNode` over the REST API of nwaku or of ``fairway node``.
 
 It sends by light push or relay, and receives by an event stream or by polling at least once a second. Messages missed
-in between (a full cache, another program that emptied it, a node that was offline) come from the store. Failures of the
-node raise only in `RestNode.start` and `RestNode.query`. Memory is bounded.
+in between (a full cache, another program that emptied it, a node that was offline) are read from the store. Failures of
+the node raise only in `RestNode.start` and `RestNode.query`. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RestNode(WatchedNode):
         self._reached: NodeStatus | None = None
         """The last status that the node reported; None while it does not answer."""
         self._fault = ""
-        """Why the node did not answer."""
+        """Reason why the node did not answer."""
         self._answered: Final = asyncio.Event()
         self._look: Final = asyncio.Event()
         self._tasks: Final = OwnedTasks()

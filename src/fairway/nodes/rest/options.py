@@ -42,7 +42,7 @@ class RestNodeOptions:
     poll_interval_s: float = 1.0
     """Interval between polls that return no messages; at most 1 s."""
     request_timeout_s: float = 10.0
-    """Longest wait for a response. A send takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, whatever this is."""
+    """Longest wait for a response. A send takes at most `fairway.nodes.node.SEND_TIMEOUT_S`, even if this is longer."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -27,7 +27,7 @@ _NOT_THERE: Final = frozenset({400, 404, 405})
 _NO_SERVICE_PEER: Final = "no suitable service peer"
 _NOT_SUBSCRIBED: Final = "not subscribed to topic"
 _CODES_OF_ANY_ENDPOINT: Final = frozenset({StatusCode.PAYLOAD_TOO_LARGE, StatusCode.TOO_MANY_REQUESTS})
-"""Status codes that mean the same outside ``/lightpush/v3``; nwaku says 400, 500 and 503 of many things there."""
+"""Status codes with the same meaning outside ``/lightpush/v3``; there nwaku uses 400, 500 and 503 for many faults."""
 
 
 class Sender:

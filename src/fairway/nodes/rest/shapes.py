@@ -131,7 +131,7 @@ class SendEvent(msgspec.Struct, rename="camel", frozen=True):
     kind: str
     message_hash: str
     timestamp: Int64
-    """When it happened, in Unix nanoseconds."""
+    """Time of the event, in Unix nanoseconds."""
     error: str | UnsetType = UNSET
 
 
@@ -201,7 +201,7 @@ def stored_message_of(shape: JsonMessage) -> WakuMessage:
 def bytes_of(text: str) -> bytes:
     """Decode base64, with padding or without; raise `DecodeError`."""
     try:
-        # Some clients leave the padding out.
+        # Some clients omit the padding.
         return a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
     except ValueError as error:
         raise DecodeError(f"not base64: {error}") from error
