@@ -57,7 +57,7 @@ class Dialer:
         """Return a new connection.
 
         Raises:
-            DialError: no connection came about in time; the cause is chained.
+            DialError: no connection was made in time; the cause is chained.
             AddressError: the address cannot be dialled.
 
         """

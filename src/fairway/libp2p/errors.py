@@ -5,7 +5,7 @@
     Libp2pError (a NetworkError)
     +-- AddressError              a multiaddr that cannot be read or cannot be used (also a ConfigurationError)
     +-- IdentityError             a malformed or inconsistent key, peer id, signature or signed record
-    +-- DialError                 no connection came about: refused, unreachable, timed out
+    +-- DialError                 no connection was made: refused, unreachable, timed out
     +-- TlsError                  the TLS handshake of a WebSocket failed
     |   +-- UntrustedCertificateError   the certificate of the other side is not trusted
     +-- HandshakeError            the Noise handshake failed

@@ -113,7 +113,7 @@ class Host:
         self._servers: list[asyncio.Server] = []
         self._failed_handshakes = 0
         self._received_bytes = self._sent_bytes = 0
-        """Those of connections that have ended."""
+        """Bytes of connections that have ended."""
         self._closed = False
 
     @classmethod
@@ -191,7 +191,7 @@ class Host:
         """Return a connection with the peer at an address: an open one, or a new one.
 
         Raises:
-            DialError: no connection came about in time; the text says why, and the cause is chained.
+            DialError: no connection was made in time; the text gives the reason, and the cause is chained.
             AddressError: the address cannot be dialled.
             LimitError: too many connections are open.
 

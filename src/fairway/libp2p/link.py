@@ -44,7 +44,7 @@ class Link:
     def __init__(self, transport: ByteTransport) -> None:
         self.transport = transport
         self.received_bytes = 0
-        """Bytes that came from the network."""
+        """Bytes received from the network."""
         self.sent_bytes = 0
         """Bytes that were passed to the transport."""
         self._session: NoiseSession | None = None

@@ -279,10 +279,10 @@ class Router:
         """
         arrived = self._undecided.pop(ticket)
         if self._judged_now.get(arrived.seen_as) is not arrived:
-            return []  # this node has published it meanwhile
+            return []  # this node has published it during the validation
         del self._judged_now[arrived.seen_as]
         if arrived.message.topic not in self._topics:
-            return []  # this node has left the topic meanwhile
+            return []  # this node has left the topic during the validation
         if verdict is not ValidationResult.UNJUDGED:
             return self._decided(arrived, verdict)
         here = [other for other in arrived.others if self._mesh.has(other)]

@@ -95,7 +95,7 @@ class Mplex(Muxer):
         if state is not None and state.buffered > STREAM_BUFFER_BYTES:
             self._full[state.stream_id] = None
 
-    # ---- frames that leave
+    # ---- outgoing frames
 
     def _next_outbound_id(self) -> int:
         number = self._next_number

@@ -140,7 +140,7 @@ class Yamux(Muxer):
         if flags & _SYN:
             self._queue_reply(_HEADER.pack(_VERSION, _PING, _ACK, 0, value))
 
-    # ---- frames that leave
+    # ---- outgoing frames
 
     def _next_outbound_id(self) -> int:
         stream_id = self._next_id

@@ -26,7 +26,7 @@ TAG_BYTES: Final = 16
 
 
 class Role(Enum):
-    """Which side of a connection this is."""
+    """The two sides of a connection."""
 
     INITIATOR = "initiator"
     RESPONDER = "responder"
@@ -240,7 +240,7 @@ class XXHandshake:
             secret = self._own[own].exchange(self._theirs[theirs])
         except ValueError as error:
             self._failed = True
-            # RFC 7748, section 6.1: a point of low order gives an all-zero secret, whatever the own key is.
+            # RFC 7748, section 6.1: a point of low order gives an all-zero secret with any own key.
             raise HandshakeError(
                 f"message {self.message_number} holds a key of the peer that gives no secret"
             ) from error

@@ -34,7 +34,7 @@ class ServerCertificate:
 
     @property
     def expires_s(self) -> float:
-        """When the certificate ends, in Unix seconds."""
+        """End of the certificate, in Unix seconds."""
         return self._expires.timestamp()
 
     def following(self) -> ssl.SSLContext:

@@ -162,7 +162,7 @@ class TlsTransport(ByteTransport):
             self._incoming.write_eof()
 
     def _take(self) -> bytes:
-        """Return what can be decrypted now; note the end of the stream."""
+        """Return the bytes that can be decrypted now; note the end of the stream."""
         parts = []
         try:
             while part := self._tls.read(_RECORD_BYTES):
