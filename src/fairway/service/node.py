@@ -1,8 +1,9 @@
 """`ServiceNode`: relay, light push, filter and store for other nodes, and a `WakuNode` for the program it runs in.
 
-A message enters by relay, light push, the REST API or the program itself. It goes once into the archive, to matching
-filter subscribers, to the program's subscriptions and, unless it came by relay, to the relay peers. In a network with
-RLN a `ProofGate` verifies the proof first; the node adds proofs only to the messages of its own program.
+A message enters by relay, light push, the REST API or the program itself. The node passes it once to the archive, to
+matching filter subscribers and to the program's subscriptions. It also sends it to the relay peers, unless it arrived
+by relay. In a network with RLN a `ProofGate` verifies the proof first; the node adds proofs only to the messages of its
+own program.
 
 The node handles a message once while `SeenMessages` remembers it. It serves the shards of its options, and further ones
 between `ServiceNode.join` and `ServiceNode.leave`. No request of a peer stops the node. When `ServiceNode.close`

@@ -31,7 +31,7 @@ async def open_archive(address: str, retention: Retention | None = None) -> Node
     - ``"memory:"``: the newest 100,000 messages, until the process ends;
     - ``"sqlite:PATH"``, nwaku's ``"sqlite://PATH"``, or a path: a file in the layout of a nwaku store;
     - ``"postgresql://user@host:5432/db"``: nwaku's tables in PostgreSQL, for which fairway is installed with
-      ``[postgresql]``; the password best comes from libpq's environment.
+      ``[postgresql]``; give the password in libpq's environment.
 
     Raises `ConfigurationError` for any other address, and the errors of `open_sqlite` and `open_postgres`.
     """

@@ -45,7 +45,7 @@ class MetricsEndpoints(Endpoints):
             try:
                 archive = await context.parts.archive.statistics()
             except FairwayError:
-                archive = None  # the statistics of an archive that cannot be read are left out
+                archive = None  # an archive that cannot be read has no statistics
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Numbers(context, archive))
         ProcessCollector(registry=registry)

@@ -189,12 +189,12 @@ def _known_peers(context: RestContext) -> int:
 
 
 def gauge(name: str, text: str, numbers: _Numbers, *labels: str) -> Metric:
-    """Return a number that goes up and down, for each combination of labels."""
+    """Return a gauge, for each combination of labels."""
     return _filled(GaugeMetricFamily(name, text, labels=labels), numbers)
 
 
 def counter(name: str, text: str, numbers: _Numbers, *labels: str) -> Metric:
-    """Return a number that only goes up, for each combination of labels."""
+    """Return a counter, for each combination of labels."""
     return _filled(CounterMetricFamily(name, text, labels=labels), numbers)
 
 

@@ -16,7 +16,8 @@ class RestOptions:
     """The options of a `RestServer`."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; loopback by default. Without tokens everybody who reaches the address can use the API."""
+    """Address to listen on; loopback by default. Without tokens every program that reaches the address can use the
+    API."""
     port: int = 0
     """Port to listen on; 0: any free port."""
     token: str | None = field(default=None, repr=False)
