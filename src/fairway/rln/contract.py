@@ -36,7 +36,7 @@ from fairway.rln.tree import RECENT_ROOTS, TREE_DEPTH, TREE_PLACES, MerklePath, 
 from fairway.wire.hashing import keccak256
 
 CONTRACT_ROOTS: Final = 5
-"""Roots that the contract remembers."""
+"""Roots that the contract keeps."""
 FRESH_ROOTS: Final = 3
 """A path is used while its root is among the newest three; a validator that has just started knows five."""
 REFRESH_S: Final = 1.0

@@ -5,7 +5,7 @@
     {"application": "waku-rln-relay", "appIdentifier": "01234567890abcdef", "version": "0.2",
      "credentials": {"<membership hash>": {"crypto": {"cipher": "aes-128-ctr", "kdf": "pbkdf2", ...}}}}
 
-A credential is JSON, encrypted as `fairway.rln.keyfile` says. Other nodes read and write the same files.
+A credential is JSON, encrypted as in `fairway.rln.keyfile`. Other nodes read and write the same files.
 
 The membership hash of a membership in a contract is SHA-256 of chain id, address and index, as in other nodes. For a
 membership in no contract the identity commitment is appended, so that a file can hold several.

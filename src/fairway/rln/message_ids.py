@@ -53,7 +53,7 @@ SCHEMA_VERSION: Final = 1
 MAX_EPOCH: Final = 2**63 - 1
 """SQLite's largest number."""
 RETRIED_EPOCHS: Final = 2
-"""Epochs around the used one whose signals are remembered; validators refuse messages of any other epoch."""
+"""Epochs around the used one whose signals are kept; validators refuse messages of any other epoch."""
 
 
 class MessageIds:

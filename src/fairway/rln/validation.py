@@ -25,10 +25,10 @@ from fairway.wire.waku_message import WakuMessage
 
 
 class ProofFault(Enum):
-    """Why a message is refused."""
+    """Reasons for refusing a message."""
 
     MISSING = "missing"
-    """It has no proof."""
+    """The message has no proof."""
     MALFORMED = "malformed"
     """The bytes are no proof."""
     OTHER_NETWORK = "other-network"
@@ -97,7 +97,7 @@ class NullifierLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofRefusal:
-    """Why a message is not relayed, for programs and for people."""
+    """The refusal of a message, for programs and for people."""
 
     fault: ProofFault
     detail: str
