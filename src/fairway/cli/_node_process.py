@@ -80,7 +80,7 @@ async def serve(settings: NodeSettings, say: Callable[[str], None]) -> None:
     ``say`` is called with the lines to print. The log records when a configured peer connects, disconnects, or cannot
     be reached.
 
-    Raises `ConfigurationError` for a port in use or an unusable key, and what `ServiceNode.start` raises.
+    Raises `ConfigurationError` for a port in use or an unusable key, and the errors of `ServiceNode.start`.
     """
     _check_host(settings.options.host)
     _allow_files(settings.options.host_limits.max_connections + _OTHER_FILES)
@@ -268,7 +268,7 @@ def _for_people(said: dict[str, Any]) -> str:
     tcp = [address for address in said["multiaddrs"] if "/ws" not in address]
     plain = [address.partition("/p2p/")[0] for address in said["multiaddrs"]]
     elsewhere = [address for address in said["listening"] if address not in plain]
-    # Programs of this machine use the loopback address, whatever is announced to others.
+    # Programs of this machine use the loopback address; other addresses are announced to others.
     here = [
         address.replace("/ip4/0.0.0.0/", "/ip4/127.0.0.1/").replace("/ip6/::/", "/ip6/::1/")
         for address in said["listening"]

@@ -93,7 +93,7 @@ def command(
 
 
 class _Shown:
-    """How far a backfill is, on stderr."""
+    """The progress of a backfill, on stderr."""
 
     def __init__(self, bar: Progress, *, dry_run: bool) -> None:
         self._bar = bar

@@ -117,7 +117,7 @@ def command(
 
 @contextmanager
 def _told_of_interruption(settings: ChannelSettings) -> Iterator[Callable[[str, int], None]]:
-    """Yield a callback for the accepted message; after Ctrl-C print what happens to that message."""
+    """Yield a callback for the accepted message; after Ctrl-C print the further handling of that message."""
     accepted: list[str] = []
     try:
         yield lambda message_id, size_bytes: accepted.append(f"{message_id[:12]} ({counted(size_bytes, 'byte')})")
@@ -259,11 +259,11 @@ class SendReport:
     failed: bool
     """Whether the send ended without it; otherwise a later command may continue it."""
     detail: str
-    """Why the goal was not reached; empty if it was."""
+    """Reason why the goal was not reached; empty if it was reached."""
     delivered_to: tuple[str, ...]
     """Participants known to have the whole message."""
     earlier_open: int
-    """Earlier messages of the store that were sent meanwhile."""
+    """Earlier messages of the store that were sent during this send."""
     file: FileProgress | None = None
     """Progress of the file; None for a payload that is not a file."""
 

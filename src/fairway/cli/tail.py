@@ -1,7 +1,7 @@
 """``fairway tail``: prints the messages of a channel until it is stopped.
 
 A message is finished when it has been shown; with a store, the next run shows unfinished messages again. An
-acknowledgement leaves some time after its message, so the command waits for it before it ends.
+acknowledgement is sent some time after its message, so the command waits for it before it ends.
 """
 
 from __future__ import annotations
