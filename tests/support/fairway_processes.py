@@ -46,7 +46,7 @@ def fairway_command(*arguments: str) -> tuple[str, ...]:
 class ParticipantProcess:
     """One process that prints events as JSON lines on stdout, and reads commands as JSON lines from stdin.
 
-    It may be started again after it ended; its log goes on in the same file.
+    It may be started again after its end; it appends to the same log file.
     """
 
     def __init__(self, name: str, command: Sequence[str], log: Path, on_line: OnLine) -> None:

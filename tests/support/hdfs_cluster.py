@@ -1,6 +1,6 @@
 """HDFS on loopback: the mini cluster of Hadoop's own tests, a name node and a data node in one Java process.
 
-Its jars, 90 MB, come from Maven's repository by its client, once for a machine.
+Maven downloads its jars, 90 MB, once for a machine.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ async def accepts_subscriptions(peer: str, data: bytes) -> bytes:
 
 @contextlib.asynccontextmanager
 async def light_client(*nodes: ScriptedNode, **options: Any) -> AsyncIterator[LightNode]:
-    """Yield a light client that knows what these nodes serve."""
+    """Yield a light client that knows the services of these nodes."""
     async with contextlib.AsyncExitStack() as exits:
         addresses = [await exits.enter_async_context(node.serving()) for node in nodes]
         chosen = LightOptions(**{"request_timeout_s": PATIENCE_S, **options})
