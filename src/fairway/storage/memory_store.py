@@ -2,7 +2,7 @@
 
 `submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
 
-Rows are plain tuples, because Python's cyclic garbage collector stops tracking those.
+Rows and trace points are plain tuples, because the cyclic garbage collector of Python stops tracking those.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fairway.storage.channel_store import (
     TracePoint,
     Write,
     placement_of,
-    without_payload,
 )
+from fairway.storage.records import PointColumns, point_columns, read_point
 
 KEPT_REQUESTS: Final = 10_000
 """Ended requests; a tenth of the number on a disk, because each takes some 700 bytes."""
@@ -68,7 +68,7 @@ class MemoryStore(ChannelStore):
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._trace: deque[TracePoint] = deque(maxlen=KEPT_TRACE_POINTS)
+        self._trace: deque[PointColumns] = deque(maxlen=KEPT_TRACE_POINTS)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -105,6 +105,11 @@ class MemoryStore(ChannelStore):
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
+        try:
+            points = [point_columns(0, point) for point in write.trace]
+        except StorageError as error:
+            done(error)
+            return
         tables = self._tables
         for table, key, row in write.changes:
             if row is None:
@@ -122,7 +127,7 @@ class MemoryStore(ChannelStore):
             self._handling.pop(number, None)
         for request in write.requests:
             self._keep_request(request)
-        self._trace.extend(map(without_payload, write.trace))
+        self._trace += points
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -146,7 +151,9 @@ class MemoryStore(ChannelStore):
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message."""
-        return [point for point in self._trace if point.names(identifier)]
+        wanted = identifier.encode()
+        points = (read_point(*columns) for columns in self._trace if wanted in columns[4])
+        return [point for point in points if point.names(identifier)]
 
     def close(self) -> None:
         """Close the store; it keeps its content for the next `open`."""

@@ -104,7 +104,11 @@ def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
     return read(StoredRequest, f"requests/{request_id}", body, check)
 
 
-def point_columns(number: int, point: TracePoint) -> tuple[int, int, str, int | None, bytes, int]:
+PointColumns = tuple[int, int, str, int | None, bytes, int]
+"""A trace point as the columns of ``trace``: number, time, kind, size, body and check value."""
+
+
+def point_columns(number: int, point: TracePoint) -> PointColumns:
     """Return a trace point as columns of ``trace``; its identifiers are in the event as plain UTF-8."""
     kept = without_payload(point)
     name = type(kept.event).__name__
