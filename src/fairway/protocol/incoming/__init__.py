@@ -1,1 +1,1 @@
-"""The way in: decrypt, SDS, reassemble, deliver; and how what is missing is asked for."""
+"""The incoming path: decryption, reassembly, delivery, and the retrieval of missing messages."""

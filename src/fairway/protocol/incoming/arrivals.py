@@ -1,6 +1,6 @@
-"""How each SDS message came in whose content is not delivered yet.
+"""The WakuMessages that carried the SDS messages whose content is not delivered yet.
 
-That is a whole message that waits for the messages that it cites, or a segment of an incomplete message.
+Such an SDS message is a whole message that waits for the messages that it cites, or a segment of an incomplete message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ARRIVALS: Final = "arrivals"
 
 
 class Arrival(NamedTuple):
-    """How an SDS message that is not delivered yet came in; also its row in the store."""
+    """The WakuMessage of an SDS message that is not delivered yet; also its row in the store."""
 
     message_hash: bytes
     timestamp_ns: int
@@ -23,7 +23,7 @@ class Arrival(NamedTuple):
     is_segment: bool
     """Whether its content is a segment and not a whole message."""
     met: bool | None = None
-    """Whether each cited message was here when SDS delivered it; None before. Only segments are kept after that."""
+    """Whether all cited messages were present when SDS delivered it; None before. Only segments are kept after that."""
     meta: bytes | None = None
     """``meta`` of the WakuMessage (14/WAKU2-MESSAGE)."""
 
@@ -36,7 +36,7 @@ class Arrivals(dict[str, Arrival]):
         self._journal = journal
 
     def keep(self, sds_id: str, arrival: Arrival) -> None:
-        """Keep how a message came in; it replaces that of another message under its id."""
+        """Keep the arrival of a message; it replaces an earlier one with the same id."""
         if sds_id in self:
             self._journal.touch(ARRIVALS, sds_id)
         else:
@@ -49,13 +49,13 @@ class Arrivals(dict[str, Arrival]):
         self._journal.touch(ARRIVALS, sds_id)
 
     def forget(self, sds_ids: Iterable[str]) -> None:
-        """Forget how messages came in."""
+        """Remove the arrivals of messages."""
         for sds_id in sds_ids:
             if self.pop(sds_id, None) is not None:
                 self._journal.deleted(ARRIVALS, sds_id)
 
     def among(self, cited: Iterable[HistoryEntry]) -> list[tuple[str, Arrival]]:
-        """Return the arrivals of cited messages: those are segments of incomplete messages."""
+        """Return the arrivals of cited messages, which are segments of incomplete messages."""
         return (
             [(entry.message_id, self[entry.message_id]) for entry in cited if entry.message_id in self] if self else []
         )

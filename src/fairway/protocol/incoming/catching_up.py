@@ -1,54 +1,53 @@
-"""Catching up: reading from a store what was said in the time away (RELIABLE-CHANNEL-API, "Query on connect").
+"""Catching up: reading the messages from a store that were sent while the channel was offline.
 
-`QueryOnConnect` says when to ask a store, and for which range of time. `TimeAway` is one reading of such a range, page
-after page; the shell asks for the pages.
+RELIABLE-CHANNEL-API, "Query on connect". `QueryOnConnect` decides when to query a store, and for which range of time.
+`TimeAway` is one reading of such a range, page by page. The channel requests the pages.
 
-The range begins where the last reading ended, so that the whole time away is covered, also that of a program that did
-not run: the time is persisted. It is read oldest first and to its end. So each message comes after what it cites and is
-delivered at once, and the time away costs the memory of one page, however long it was. Read newest first, all messages
-would have to wait until the oldest has come. To stop at the first message with causal history, as js-waku does, leaves
-out what is between it and the last one known. Each page that was taken in whole moves the beginning of the next
-reading, so that a program that ends while it reads goes on where it was.
+The range begins at the end of the last reading. That time is persisted, so the range also covers the time in which the
+program did not run. The reading goes from the oldest message to the newest. Each message therefore arrives after the
+messages that it cites and is delivered at once. The memory needed is that of one page, however long the time offline.
+After each page that was accepted completely, the start of the next reading moves forward. A restarted program continues
+there.
 
-A message that finds no room while the channel runs comes again, but perhaps nothing that is cited leads to what is
-needed first. So some time after a message was turned away, everything since the last reading is read once more.
+Rejected alternatives: a reading from the newest message parks all messages until the oldest arrives. js-waku stops at
+the first message with causal history; it misses the messages between that one and the last known one.
 
-A store may be behind: nwaku's compare what they have every few minutes. What a store lacks when it is read, others
-cite, unless they have left. So the time just before is looked at again a few times, newest first, which costs a page
-each where nothing is new.
+A message is refused if no buffer has room for it. A request for the missing dependencies may not find it again.
+`QueryOnConnect` therefore reads everything since the last reading again after `_READ_AGAIN_AFTER_MS`.
 
-The pages of a reading come oldest first. What is before the first message of a page was read; there the reading begins
-again when it has to. It keeps these invariants:
+A store may be behind: nwaku stores synchronise every few minutes. `QueryOnConnect` therefore reads the last minutes
+before the reading again at `_LOOKS_AFTER_MS`, newest first. Each of these readings costs one page if nothing is new.
 
-* A store that leads in a circle is not followed. It is asked anew from the page on where that happened.
-* A reading has ended only when the store, asked again from the last page on, brings nothing that this page did not
-  have, for an answer may be cut short. A reading backwards may end without that once nothing is missing.
-* An end of the time away is asked about a few times more while the store has shown, in answer to another query, what
-  comes behind it. In the end it is believed: that may have come from another store.
-* A page with a message that is not what was asked for is asked for once more. Then it is taken for what it is, for a
-  store may be damaged for good.
+Everything before the first message of a page has been read; a new query starts there. Invariants of a reading:
 
-A page that did not come is asked for again by its cursor: where every other answer gets lost, a reading that began anew
-each time would never reach a second page. A store may have forgotten where a cursor leads, so that a cursor that led
-nowhere a few times is given up. The pauses grow by a second each time, and do not double: an answer that got lost says
-little of the next one, and of a time of thousands of pages no page may cost a minute.
+* It does not follow a cursor twice. After such a circle it queries again from the current page.
+* It ends only if a second query from the last page returns no further message, because an answer may be truncated. A
+  reading backwards also ends when no message is missing.
+* If the store has shown a later message in another answer, the reading queries the end up to `_CONTRADICTED` more
+  times. It then accepts the end: that message may have come from another store.
+* A page with a message that does not match the query is requested once more and then used as it is. A store may be
+  permanently damaged.
 
-A reading of the time in which messages are missing (`Backwards`) asks for a page again in the same way. If it began
-anew it would have ever more to read, and where answers get lost it would not reach what was sent long ago.
+If a page does not arrive, the reading requests it again with the same cursor. After `_TRIES_BY_CURSOR` failures it
+drops the cursor, because the store may have forgotten it. If a reading dropped the cursor at each failure and every
+second answer got lost, it would never reach a second page. The pauses grow by 1 s each time and do not double: a lost
+answer says little about the next one, and a long time offline has thousands of pages.
 
-The time is read in windows of at most 24 hours (`fairway.protocol.query_windows`), the oldest first. To read
-the newest first would deliver nothing sooner, because its messages wait for those that they cite. Only an application
-that gets messages as they arrive (`Delivery.ARRIVAL`) gets the last 24 hours at once, by a second reading from the end.
-A time away of 30 days may be empty for 29. So before the first of several windows, and after an empty one, the store is
-asked for one message from there on, without an end. The next window begins at that message.
+`Backwards`, a reading of the time in which messages are missing, requests a page again in the same way.
 
-A store may refuse a time for good, whatever the length of the window, such as one with a message that is too long to
-read. The reading then leaves out that second, and says so. It leaves out another one only after a page came in between:
-a store that refuses everything is asked again.
+Both read in windows of at most 24 hours (`fairway.protocol.query_windows`). `TimeAway` reads the oldest window first:
+messages of the newest window would wait for the messages that they cite. With `Delivery.ARRIVAL` the last 24 hours are
+also read at once, by a second reading from the end. Most of a long time offline may be empty. So before the first of
+several windows, and after an empty window, `TimeAway` requests a single message without an end time. The next window
+begins at that message.
 
-A page that finds no room is asked for again. What would make room may stand behind it: where a store missed a message,
-it has only what its sender transmitted later. So each time that the page finds no room the reading looks further ahead,
-twice as many pages as the time before, and comes back. What is read ahead does not count as read.
+A store may permanently refuse a time of any length, such as the second of a message that is too long. The reading
+skips that second and reports it. It skips another one only after a page has arrived: a store that refuses everything is
+queried again.
+
+If a page finds no room, `TimeAway` requests it again. The messages that would make room may be on later pages: if the
+store missed a message, it has only the retransmission. Each time the page finds no room, `TimeAway` reads ahead, about
+twice as many pages as the time before, and returns to the page. Pages read ahead do not count as read.
 """
 
 from __future__ import annotations
@@ -69,39 +68,39 @@ from fairway.units import NS_PER_MS
 CAUGHT_UP: Final = "caught_up"
 
 _MARGIN_MS: Final = 60_000
-"""Clocks of senders differ, and a message reaches the store a moment after it was stamped."""
+"""Overlap of ranges, for the clock differences of senders and the delay of messages to the store."""
 _PATIENCE_MS: Final = 120_000
-"""A store that brings nothing new for this long does not keep anything from being given up."""
+"""Time without progress after which a reading no longer delays declaring messages lost."""
 _LOOKS_AFTER_MS: Final = (60_000, 180_000, 600_000)
-"""When to look again at what came before a store was read, after it was; the last one also says how far back."""
+"""Delays after a reading at which the minutes before it are read again; the last is also the length of that range."""
 _READ_AGAIN_AFTER_MS: Final = 60_000
-"""When to read what was said since the last time, after a message found no room: mostly room is made before."""
+"""Delay between the refusal of a message and the reading of everything since the last reading."""
 _MAX_TURNED_AWAY: Final = 10_000
-"""WakuMessages remembered as not taken in."""
+"""Hashes of refused WakuMessages remembered."""
 _MAX_NOTED: Final = 10_000
-"""Cursors remembered; a circle of more pages is not noticed."""
+"""Cursors remembered; a circle of more pages is not detected."""
 _MAX_DOUBLINGS: Final = 16
-"""Look no further ahead than 65,535 pages."""
+"""Bound on reading ahead: at most 65,535 pages."""
 _FIRST_PAUSE_S: Final = 1.0
 _LAST_PAUSE_S: Final = 60.0
 _MAX_PAGES: Final = 100_000
-"""Most pages of a reading backwards, against a store that always returns a further one."""
+"""Pages of a reading backwards at most, against a store that always returns another one."""
 _CONTRADICTED: Final = 5
-"""How often in a row an end is not believed behind which the store has shown something."""
+"""Consecutive queries for an end after which the store has shown a later message."""
 _TRIES_BY_CURSOR: Final = 6
-"""How often a page that does not come is asked for by the cursor that led to it."""
+"""Failures of a page after which its cursor is dropped."""
 _TRIES_BY_LENGTH: Final = 3
-"""How often a time is asked for, whose page does not come or is refused, before a shorter one is, or it is left out."""
+"""Failures after which a window is shortened; refusals of the shortest window after which it is skipped."""
 
 
 class QueryOnConnect:
-    """When to ask a store for the time away, and from when on."""
+    """When to query a store for the time offline, and for which range."""
 
     def __init__(self, options: ReliableChannelOptions, journal: Journal) -> None:
         self.history_heard = 0
-        """Messages of this channel with causal history that were received, copies included."""
+        """Received messages of this channel with causal history, including copies."""
         self.pending = False
-        """Whether there was a time away that a store has not answered for; only where a store was ever asked."""
+        """Whether a time offline has not been read completely; False before the first query."""
         self._enabled = options.query_on_connect
         self._delivers_on_arrival = options.delivery is Delivery.ARRIVAL
         self._interval_ms = options.advanced.query_on_connect_interval_ms
@@ -111,19 +110,19 @@ class QueryOnConnect:
         self._succeeded = False
         self._offline_at_ms: int | None = None
         self._asked_at_ms: int | None = None
-        """When the query that is under way was made, or last brought something; None if there is none."""
+        """Start or last progress of the current query; None without one."""
         self._hoped_since_ms: int | None = None
-        """When a store came that may have what is missing, or last brought something; None if there is none."""
+        """When a store connected, or when its reading last progressed; None without a reading."""
         self._looks_at_ms: tuple[int, ...] = ()
-        """When to look again at the time before `_last_success_ms`."""
+        """When to read the time before `_last_success_ms` again."""
         self._looks_are_done = False
-        """Whether all of these looks were made, as far as this life knows."""
+        """Whether all of these readings were made since the program started."""
         self._turned_away: BoundedDict[bytes, None] = BoundedDict(_MAX_TURNED_AWAY)
         self._read_again_at_ms: int | None = None
-        """When to read everything since the last time, for something was turned away."""
+        """When to read everything since the last reading, after a message was refused."""
 
     def heard_history(self) -> None:
-        """Count a message with causal history that was received, or came again."""
+        """Count a received message with causal history, or a copy of it."""
         self.history_heard += 1
 
     def was_offline(self, now_ms: int) -> None:
@@ -132,7 +131,7 @@ class QueryOnConnect:
         self.pending |= self._enabled and self._last_success_ms is not None
 
     def store_connected(self, now_ms: int) -> list[QueryStore]:
-        """Return what to ask a store node that became reachable; nothing if nothing can have been missed."""
+        """Return the queries for a store node that became reachable; none if no message can be missing."""
         if not self._enabled or not self._is_due(now_ms):
             return []
         self._hoped_since_ms = now_ms
@@ -145,7 +144,7 @@ class QueryOnConnect:
         self.pending = True
         start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
-            # What a clock that was ahead noted tells nothing of when that was.
+            # A later time was noted while the clock was ahead, and is useless.
             start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
         return QueryStore(
             start_ns=max(0, start_ms) * NS_PER_MS,
@@ -154,14 +153,14 @@ class QueryOnConnect:
         )
 
     def next_deadline(self) -> int | None:
-        """Return when to look again at a time that was read, or to read on; None if that is not planned."""
+        """Return when `due` has queries; None if none is planned."""
         if not self._looks_at_ms:
             return self._read_again_at_ms
         look_at_ms = self._looks_at_ms[0]
         return look_at_ms if self._read_again_at_ms is None else min(look_at_ms, self._read_again_at_ms)
 
     def due(self, now_ms: int) -> list[QueryStore]:
-        """Return what to read now, if anything is due."""
+        """Return the queries that are due."""
         return [*self._looks_due(now_ms), *self._read_again_due(now_ms)]
 
     def _read_again_due(self, now_ms: int) -> list[QueryStore]:
@@ -178,39 +177,39 @@ class QueryOnConnect:
         return self._look_again()
 
     def plan_anew(self, now_ms: int) -> None:
-        """Wait no longer than from now on."""
+        """Shorten waits that are too long, after a restart or when the clock was set back."""
         self._looks_at_ms = tuple(sorted(min(at_ms, now_ms + _LOOKS_AFTER_MS[-1]) for at_ms in self._looks_at_ms))
         if self._read_again_at_ms is not None:
             self._read_again_at_ms = min(self._read_again_at_ms, now_ms + _READ_AGAIN_AFTER_MS)
 
     def is_under_way(self, now_ms: int) -> bool:
-        """Return whether a store is being read for the time away, and still brings something."""
+        """Return whether a reading of the time offline progressed within the last 2 minutes."""
         return _is_recent(self._asked_at_ms, now_ms)
 
     def may_bring_more(self, now_ms: int) -> bool:
-        """Return whether a store is being read that may have what is missing.
+        """Return whether a reading may still find missing messages.
 
-        To read messages once more that found no room does not count: what waits for a message that no store has may
-        be what takes the room, and it would not be given up as long as others came.
+        A reading of refused messages does not count. The buffer may be full of messages that wait for one that no store
+        has; such readings would keep that one from being declared lost.
         """
         return _is_recent(self._hoped_since_ms, now_ms)
 
     def turn_away(self, message_hash: bytes, now_ms: int) -> None:
-        """Note that the message in a WakuMessage was not taken in, and has to come again."""
+        """Note that the message in a WakuMessage was refused and must be received again."""
         if self._read_again_at_ms is None and self._enabled and self._last_success_ms is not None:
             self._read_again_at_ms = now_ms + _READ_AGAIN_AFTER_MS
         self._turned_away[message_hash] = None
 
     def found_room(self, message_hash: bytes) -> None:
-        """Note that the message in a WakuMessage need not come again: it was taken in, or never will be."""
+        """Note that the message in a WakuMessage was accepted, or never will be."""
         self._turned_away.pop(message_hash, None)
 
     def was_turned_away(self, message_hash: bytes) -> bool:
-        """Return whether the message in a WakuMessage came last when it could not be taken in."""
+        """Return whether the message in a WakuMessage was refused when it was last received."""
         return message_hash in self._turned_away
 
     def progressed(self, up_to_ns: int, now_ms: int) -> None:
-        """Note that everything up to a time came, and was taken in, of what is being asked for."""
+        """Note that the current reading has read and accepted everything up to a time."""
         self._asked_at_ms = now_ms
         up_to_ms = min(up_to_ns // NS_PER_MS, now_ms)
         if self._last_success_ms is None or not up_to_ms <= self._last_success_ms <= now_ms:
@@ -219,7 +218,7 @@ class QueryOnConnect:
             self._journal.touch(CAUGHT_UP, "")
 
     def caught_up(self, end_ns: int, now_ms: int) -> None:
-        """Note that everything up to ``end_ns``, the end of a query's range, was asked for and came."""
+        """Note that everything up to ``end_ns``, the end of a query's range, was read."""
         end_ms = end_ns // NS_PER_MS
         self._succeeded = True
         self.pending = False
@@ -231,22 +230,22 @@ class QueryOnConnect:
             self._offline_at_ms = None
 
     def row(self, _table: str = CAUGHT_UP, _key: str = "") -> Row | None:
-        """Return the state that survives a restart; None before the first query went through."""
+        """Return the persisted state; None before the first progress of a reading."""
         return None if self._last_success_ms is None else (self._last_success_ms,)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield that state as a table."""
+        """Yield the persisted state as table, key and row."""
         row = self.row()
         if row is not None:
             yield CAUGHT_UP, "", row
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
-        """Restore what `rows` yielded; the present life has not asked yet."""
+        """Restore what `rows` yielded."""
         for _, _, (last_success_ms,) in rows:
             self._last_success_ms = last_success_ms
 
     def _newest_window(self, time_away: QueryStore) -> list[QueryStore]:
-        """Return the query for the end of a long time away, if the application gets messages as they arrive."""
+        """Return the query for the last 24 hours of a longer time offline, with `Delivery.ARRIVAL`."""
         end_ns = time_away.end_ns or 0
         start_ns = end_ns - MAX_WINDOW_NS
         if not self._delivers_on_arrival or start_ns <= (time_away.start_ns or 0):
@@ -268,20 +267,20 @@ class QueryOnConnect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRead:
-    """What a page brought."""
+    """The result of a page."""
 
     found: Sequence[tuple[int, bytes]]
-    """Timestamp in nanoseconds and hash of each message on it that was asked for."""
+    """Timestamp in nanoseconds and hash of each message on it that matches the query."""
     cursor: bytes | None
-    """What leads to the next page."""
+    """The cursor of the next page; None on the last page."""
     is_doubtful: bool = False
-    """Whether something on it was not what was asked for, or not what its hash is of."""
+    """Whether a message on it did not match the query or its hash."""
     was_taken_in: bool = True
-    """Whether there was room for everything."""
+    """Whether all messages were accepted."""
 
 
 class Step(Enum):
-    """What to do after a page."""
+    """The next step after a page."""
 
     ON = "ask on"
     AGAIN = "ask again after a pause"
@@ -289,41 +288,41 @@ class Step(Enum):
 
 
 class RefusedTime(NamedTuple):
-    """A time for which a store refuses queries of any length."""
+    """A time that a store permanently refuses."""
 
     start_ns: int
     end_ns: int
     is_left_out: bool
-    """Whether the reading goes on behind it; else the store is asked again."""
+    """Whether the reading skips this time; otherwise it queries the time again."""
 
 
 class PagedReading(ABC):
-    """A query by time of which pages are left: where it is, and how a page that did not come is asked for again."""
+    """The position of a query by time, and the retries of its current page."""
 
     def __init__(self, query: QueryStore) -> None:
         self.query: Final = query
         self.end_ns = query.end_ns
         self.cursor: bytes | None = None
-        """What to ask the next page with; None to ask anew."""
+        """The cursor of the next request; None for a new query."""
         self._failures = 0
-        """Answers in a row that did not come, or refused a time of the shortest length."""
+        """Consecutive missing answers, and refusals of the shortest window."""
         self._refusals = 0
-        """How often the store refused the time that is asked for now, which is of the shortest length."""
+        """Refusals of the current window since it has the shortest length."""
         self._refused_cursor: bytes | None = None
-        """The cursor with which the store refused a page last."""
+        """The cursor of the last refused request."""
         self._followed: BoundedDict[bytes, None] = BoundedDict(_MAX_NOTED)
         self._window = WindowLength()
         self._may_leave_out = True
-        """Whether a page came since a time was left out."""
+        """Whether a page arrived since a time was skipped."""
         self._is_refusal_told = False
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before asking again: ever longer."""
+        """Seconds before the next request: 1 s longer after each failure, at most 60 s."""
         return min(_FIRST_PAUSE_S * self._failures, _LAST_PAUSE_S)
 
     def failed(self) -> None:
-        """Note that a page did not come."""
+        """Note that a page did not arrive."""
         self._failures += 1
         if self._failures >= _TRIES_BY_CURSOR:
             self._ask_anew()
@@ -331,11 +330,11 @@ class PagedReading(ABC):
             self._shorten(SHORTEST_FOR_FAILURES_NS)
 
     def refused(self) -> tuple[Step, RefusedTime | None]:
-        """Note that the store refused the query; return what to do next.
+        """Note that the store refused the query; return the next step.
 
-        The second value is a time that the store refuses for good, when this shows one.
+        The second value is a time that the store permanently refuses; None if there is nothing new to report.
         """
-        # The first time, perhaps it has only forgotten where the cursor leads.
+        # The store may only have forgotten the cursor.
         is_new_cursor = self.cursor not in {None, self._refused_cursor}
         self._refused_cursor = self.cursor
         self._ask_anew()
@@ -357,27 +356,27 @@ class PagedReading(ABC):
     @property
     @abstractmethod
     def _range(self) -> tuple[int, int]:
-        """The time that is asked for now."""
+        """Start and end of the current window, in nanoseconds."""
 
     @property
     @abstractmethod
     def _unread(self) -> tuple[int, int]:
-        """The time that is not read yet."""
+        """Start and end of the time that is not read yet, in nanoseconds."""
 
     @abstractmethod
     def _shorten(self, shortest_ns: int) -> bool:
-        """Ask for a shorter time; return False if the present one is the shortest."""
+        """Shorten the window; return False if it has the shortest length."""
 
     @abstractmethod
     def _leave_out(self) -> Step:
-        """Pass over the time that is asked for now."""
+        """Skip the current window."""
 
     def _came(self) -> None:
-        """Note that a page came."""
+        """Note that a page arrived."""
         self._failures, self._may_leave_out, self._is_refusal_told = 0, True, False
 
     def _follow(self, cursor: bytes) -> bool:
-        """Go on to the next page; return whether this leads on, and not in a circle."""
+        """Set the cursor of the next page; return False if it was followed before, which is a circle."""
         if cursor in self._followed:
             return False
         self._followed[cursor] = None
@@ -395,37 +394,37 @@ class Backwards(PagedReading):
     def __init__(self, query: QueryStore) -> None:
         super().__init__(query)
         self.start_ns = 0
-        """Where the window begins that is read now."""
+        """The start of the current window."""
         self._unread_to_ns = query.end_ns
-        """Everything from there on was read."""
+        """Everything from this time on was read."""
         self._pages = 0
         self._last: frozenset[bytes] | None = None
-        """What was on the page that led no further; None before there was one."""
+        """Message hashes of the window's last page, once the store returned one."""
         self._begin_window()
 
     @property
     def has_begun(self) -> bool:
-        """Whether a page came."""
+        """Whether a page arrived."""
         return self._pages > 0
 
     @property
     def gives_way(self) -> bool:
-        """Whether the store may answer other questions and not this one."""
+        """Whether this reading failed so often that the other readings are tried first."""
         return self._failures >= _TRIES_BY_CURSOR
 
     def take(self, found: Sequence[tuple[int, bytes]], cursor: bytes | None) -> bool:
-        """Note a page, its messages as in `PageRead`, and what leads to the next one; return whether to read on."""
+        """Note a page, with ``found`` and ``cursor`` as in `PageRead`; return whether to read on."""
         self._came()
         self._pages += 1
         timestamps_ns = [timestamp_ns for timestamp_ns, _ in found if timestamp_ns]
         if timestamps_ns and self.end_ns is not None:
-            # Others may have been sent at the same time as the last message.
+            # Other messages may have the timestamp of the oldest one.
             self._unread_to_ns = min(self.end_ns, min(timestamps_ns) + 1)
         if self._pages >= _MAX_PAGES:
             return False
         if cursor is not None and self._follow(cursor):
             return True
-        # The store says that this is the end, or leads in a circle.
+        # The store reports the end, or its cursors form a circle.
         last, self._last = self._last, frozenset(message_hash for _, message_hash in found)
         self._ask_anew()
         if last is None or not self._last <= last:
@@ -434,7 +433,7 @@ class Backwards(PagedReading):
         return self._go_further_back()
 
     def joined_with(self, other: Backwards) -> Backwards:
-        """Return a reading of the time of both, of which nothing is read."""
+        """Return a new reading that covers the time of both."""
         joined = Backwards(
             QueryStore(
                 start_ns=min(self.query.start_ns or 0, other.query.start_ns or 0),
@@ -458,7 +457,7 @@ class Backwards(PagedReading):
         self.start_ns = max(self._first_ns, (self.end_ns or 0) - self._window.ns)
 
     def _go_further_back(self) -> bool:
-        """Begin with the window before this one; return False if there is none."""
+        """Begin the window before this one; return False at the start of the range."""
         if self.start_ns <= self._first_ns:
             return False
         self.end_ns = self._unread_to_ns = self.start_ns
@@ -486,48 +485,48 @@ class Backwards(PagedReading):
 
 
 class TimeAway(PagedReading):
-    """One reading of the time away."""
+    """One reading of the time offline, oldest first."""
 
     def __init__(self, query: QueryStore) -> None:
         super().__init__(query)
         self.start_ns = query.start_ns or 0
-        """Everything before was read, and taken in."""
+        """Everything before this time was read and accepted."""
         self.from_ns = self.start_ns
-        """Where to ask from; later than `start_ns` while looking ahead."""
+        """The start of the next query; later than `start_ns` while reading ahead."""
         self.until_ns: int | None = None
-        """Where the window ends that is read now; None to ask without an end."""
+        """The end of the current window; None for a query without an end."""
         self.is_seeking = False
-        """Whether one message is asked for, the next one from `from_ns` on: there the next window begins."""
+        """Whether the query is for one message, the next one from `from_ns` on: there the next window begins."""
         self._can_seek = True
         self._sought_ns: int | None = None
-        """Where a message was asked for last."""
+        """`from_ns` of the last query for one message."""
         self._is_window_empty = True
         self._in_vain = 0
-        """How often there was no room, and looking ahead made none; one less for each page that was taken in since."""
+        """Returns to a page that found no room, minus the pages accepted since; at least 0."""
         self._ahead: int | None = None
-        """Pages still to look at behind one that found no room; None while all were taken in."""
+        """Pages still to read ahead of one that found no room; None while all pages are accepted."""
         self._stood_still = 0
-        """Answers in a row that led nowhere."""
+        """Consecutive answers without progress."""
         self._last: frozenset[bytes] | None = None
-        """What was on the page that the store called the last one; None before it did, and once there was more."""
+        """Message hashes of the page that the store called the last one; None if it has not, or if more followed."""
         self._latest_ns = self.start_ns
-        """When the latest message was sent of those read since it came back to `start_ns` last."""
+        """The latest timestamp read since the reading last returned to `start_ns`."""
         self._shown_ns = self.start_ns
-        """When the latest message of that time was sent that the store has shown in any answer."""
+        """The latest timestamp within the range in any answer of the store."""
         self._contradicted = 0
-        """How often in a row the store called something the end behind which it has shown more."""
+        """Consecutive times that the store reported an end before a message that it has shown."""
         self._doubted = False
         self._begin_window(may_seek=True)
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before asking again: ever longer."""
+        """Seconds before the next request; at most 60 s, longer after each failure or answer without progress."""
         if self._failures:
             return super().pause_s
         return min(_FIRST_PAUSE_S * (1 << max(0, self._stood_still - 1)), _LAST_PAUSE_S)
 
     def go_on_from(self, older: TimeAway) -> None:
-        """Look ahead where an older reading, which this one replaces, had got to, and know what that was shown."""
+        """Take over the state of an older reading that this one replaces, and continue its reading ahead."""
         self._in_vain = older._in_vain
         self._window = older._window
         self.shown([older._shown_ns])
@@ -536,12 +535,12 @@ class TimeAway(PagedReading):
         self._begin_window(may_seek=self._ahead is None)
 
     def shown(self, timestamps_ns: Iterable[int]) -> None:
-        """Note when messages were sent that the store has, which an answer to any query has shown."""
+        """Note the timestamps of messages in an answer of the store to any query."""
         within = (at_ns for at_ns in timestamps_ns if self.end_ns is None or at_ns < self.end_ns)
         self._shown_ns = max(self._shown_ns, *within, 0)
 
     def take(self, page: PageRead, now_ns: int) -> Step:
-        """Note what a page brought, and return what to do next."""
+        """Note the result of a page and return the next step."""
         before_ns = self.from_ns
         self._came()
         if not self.is_seeking:
@@ -554,7 +553,7 @@ class TimeAway(PagedReading):
         return step
 
     def refused(self) -> tuple[Step, RefusedTime | None]:
-        """Note that the store refused the query; return what to do next, and the time that it refuses for good."""
+        """Note that the store refused the query; return the next step and a refused time, as `PagedReading` does."""
         if self.is_seeking:
             self._can_seek = False
             self._begin_window(may_seek=False)
@@ -562,13 +561,12 @@ class TimeAway(PagedReading):
         return super().refused()
 
     def _take(self, page: PageRead, now_ns: int) -> Step:
-        """Note a page, and return what to do next.
+        """Note a page and return the next step.
 
-        An example: of the pages A, B, C and so on, B finds no room, and `start_ns` moves to its first message. The
-        first time nothing is read ahead: `_ahead` is 0, so that B is asked for again after a pause. The second time
-        `_ahead` is 1: C is read, which makes it 0, and then B. The third time it is 3: C, D and E are read, and then B.
-        When B finds room, `_ahead` stays None and C comes next. C moves `start_ns` on, so that less is read ahead of
-        the next page that finds no room.
+        Example: of the pages A, B, C and so on, B finds no room, and `start_ns` moves to its first message. The first
+        time `_ahead` is 0: B is requested again after a pause. The second time `_ahead` is 1: C is read, then B. The
+        third time it is 3: C, D and E are read, then B. When B finds room, `_ahead` stays None and C follows. C moves
+        `start_ns` forward and reduces `_in_vain`, so the next page that finds no room reads less ahead.
         """
         if page.is_doubtful and not self._doubted:
             self._doubted = True
@@ -581,7 +579,7 @@ class TimeAway(PagedReading):
             before_ns = self.from_ns
             self._advance_to(min(timestamp_ns for timestamp_ns, _ in page.found))
             if self.from_ns > before_ns:
-                # What seemed to be the end was none, and says nothing of the next one.
+                # The page that seemed to be the last one was not.
                 self._last, self._contradicted = None, 0
         if self._ahead is not None:
             self._ahead -= 1
@@ -600,7 +598,7 @@ class TimeAway(PagedReading):
         return Step.ON
 
     def _sought(self, page: PageRead, now_ns: int) -> Step:
-        """Note the next message that the store has, where the next window begins."""
+        """Begin the next window at the message that was found."""
         dated_ns = [timestamp_ns for timestamp_ns, _ in page.found if timestamp_ns]
         if not page.found or (dated_ns and self.end_ns is not None and min(dated_ns) >= self.end_ns):
             return self._ended(frozenset(), now_ns)
@@ -612,11 +610,11 @@ class TimeAway(PagedReading):
         return Step.ON
 
     def _advance_to(self, timestamp_ns: int) -> None:
-        """Ask from the first message of a page on; what is before it was read."""
+        """Query from the first message of a page on; everything before it was read."""
         self.from_ns = max(self.from_ns, timestamp_ns if self.end_ns is None else min(timestamp_ns, self.end_ns))
 
     def _come_back(self) -> Step:
-        """Begin again with the page that found no room."""
+        """Return to the page that found no room."""
         self._in_vain = min(self._in_vain + 1, _MAX_DOUBLINGS)
         self._ahead, self.from_ns = None, self.start_ns
         self._latest_ns = self.start_ns
@@ -645,7 +643,7 @@ class TimeAway(PagedReading):
             self._next_window()
             return Step.ON
         if is_last and self._last is None and self.end_ns is not None:
-            # What is sent from now on is heard, and would keep the reading from ever coming to an end.
+            # Messages sent from now on arrive by themselves; reading them too might never end.
             self.end_ns = max(self.start_ns, min(self.end_ns, now_ns))
             self.until_ns = None if self.is_seeking else self.end_ns
         self._last = found
@@ -653,7 +651,7 @@ class TimeAway(PagedReading):
         return Step.ON
 
     def _has_shown_more(self) -> bool:
-        """Return whether the store has something later than all that was read, up to the end of the window."""
+        """Return whether the store has shown a message of this window later than all that were read."""
         until_ns = self.end_ns if self.is_seeking else self.until_ns
         return self._latest_ns < self._shown_ns and (until_ns is None or self._shown_ns < until_ns)
 
@@ -662,7 +660,7 @@ class TimeAway(PagedReading):
         return self._can_seek and self._sought_ns != self.from_ns
 
     def _begin_window(self, *, may_seek: bool) -> None:
-        """Ask for what was sent in the next 24 hours, or for the message that comes next."""
+        """Begin the window from `from_ns` on, or the search for the next message."""
         is_long = self.end_ns is not None and self.end_ns - self.from_ns > self._window.ns
         self.is_seeking = may_seek and is_long and self._can_seek_here
         self._is_window_empty = True

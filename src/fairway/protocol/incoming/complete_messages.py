@@ -1,4 +1,4 @@
-"""Messages that were reassembled from segments and wait until SDS delivers the first of these segments."""
+"""Reassembled messages that wait until SDS delivers the first of their segments that arrived."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class CompleteMessage(NamedTuple):
 
 
 class CompleteMessages(dict[str, CompleteMessage]):
-    """Complete messages that wait, by the SDS id of the first segment that came before they were complete."""
+    """Waiting complete messages, by the SDS id of the first segment that arrived before they were complete."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self.size_bytes = 0
-        """Bytes of their payloads."""
+        """Size of all payloads."""
         self._journal = journal
         self._first_ids: dict[str, str] = {}
-        """SDS id of each segment, and the key of its message."""
+        """Key of the message by the SDS id of each segment."""
 
     def add(self, first_id: str, message: CompleteMessage) -> None:
-        """Keep a message until SDS delivers the first of its segments that came."""
+        """Keep a message until SDS delivers the first of its segments that arrived."""
         self._put(first_id, message)
         self._journal.created(COMPLETE, first_id)
 
     def has_any(self, cited: Iterable[HistoryEntry]) -> bool:
-        """Return whether a cited message is a segment of a message that waits."""
+        """Return whether a cited message is a segment of a waiting message."""
         first_ids = self._first_ids
         return bool(first_ids) and any(entry.message_id in first_ids for entry in cited)
 
@@ -56,22 +56,22 @@ class CompleteMessages(dict[str, CompleteMessage]):
         return None if first_id is None else self[first_id]
 
     def note_late(self, sds_ids: Iterable[str]) -> None:
-        """Note all segments of a message of which some came after it was complete."""
+        """Note all segments of a message, including those that arrived after it was complete."""
         ids = set(sds_ids)
         for first_id in ids & self.keys():
             self._first_ids.update(dict.fromkeys(ids, first_id))
 
     def note_lost(self, message: CompleteMessage, sds_id: str) -> None:
-        """Note the SDS id of a lost segment of a message that waits."""
+        """Note the SDS id of a lost segment of a waiting message."""
         first_id = self._first_ids[message.sds_ids[0]]
         if sds_id not in message.lost:
             self[first_id] = message._replace(lost=tuple(sorted((*message.lost, sds_id))))
             self._journal.touch(COMPLETE, first_id)
 
     def release(self, sds_id: str, is_piece_of: Callable[[bytes], bool], *, met: bool) -> CompleteMessage | None:
-        """Note that SDS delivered a segment, and return the message that waited for it.
+        """Note that SDS delivered a segment; return the message that waited for it, or None.
 
-        A late segment releases its message only if it is a piece of the payload: anybody may forge one.
+        A late segment releases its message only if it is a piece of the payload, because it may be forged.
         """
         first_id = sds_id if sds_id in self else self._first_ids.get(sds_id, sds_id)
         message = self.get(first_id)

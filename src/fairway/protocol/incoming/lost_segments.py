@@ -1,16 +1,16 @@
-"""Lost segments: those that never came, of a message that became complete without them, by parity.
+"""Lost segments: segments that never arrived of a message that parity completed.
 
-SDS knows nothing of parity, and messages wait for the SDS ids of the lost segments. `LostSegments` finds these ids and
-ends the waiting (docs/decisions/specifications.md, "Parity under causal order"). The ids are found by citation alone:
-in the causal histories of its sender the segments of a message follow on each other, so a missing id next to a segment
-that came stands where a lost segment must stand. It must not be cited as another sender's. That is no proof: SDS still
-asks for these messages, but does not declare them lost.
+SDS does not know parity, so messages wait for the SDS ids of lost segments. `LostSegments` finds these ids and ends the
+waiting (docs/decisions/specifications.md, "Parity under causal order"). It finds the ids by citation alone. In the
+causal histories of a sender the segments of a message follow each other. A missing id next to a segment that arrived is
+therefore at the position of a lost segment. It must not be cited with another sender. This is no proof: SDS still
+requests these messages, but does not declare them lost.
 
-Each lost segment cited messages, and its citations are unknown here. After its message is delivered they do not matter:
-the message was delivered after everything that was sent before it. Before that, only lost segments at the beginning of
-the message matter, since the message waits for its first segment that came, and that one cites them. If it waits for
-nothing else, SDS stops waiting for them. If that first segment cites nothing that was sent before the message, SDS does
-wait for them, because only they can tell.
+The citations of a lost segment are unknown. After its message is delivered they do not matter: the message was
+delivered after everything that was sent before it. Before that, only lost segments at the beginning of the message
+matter: the message waits for its first segment that arrived, and that segment cites them. If that segment waits for
+nothing else, SDS stops waiting for them. If it cites no message from before its own one, SDS keeps waiting for them:
+they may be the only citations of earlier messages.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from fairway.wire.sds import HistoryEntry, SdsMessage
 
 _MAX_REMEMBERED: Final = 10_000
-"""Segments of complete messages that are remembered, in case that somebody cites a lost one next to them."""
+"""Segments of complete messages remembered, for citations of lost ones next to them."""
 
 
 class LostSegments:
-    """Finds the lost segments of complete messages, and ends the waiting for them."""
+    """Finds the lost segments of complete messages and ends the waiting for them."""
 
     def __init__(self, options: ReliableChannelOptions, sds: MessageChannel, complete: CompleteMessages) -> None:
         self._causal_history_size = options.sds.causal_history_size
         self._sds = sds
         self._complete = complete
         self._sets: BoundedDict[str, SegmentSet] = BoundedDict(_MAX_REMEMBERED)
-        """The sets of complete messages, by the SDS id of each segment that came."""
+        """The sets of complete messages, by the SDS id of each segment that arrived."""
         self._without_beginning: dict[str, SegmentSet] = {}
-        """Sets whose first segments were lost, by the SDS id of the first segment that came, for which they wait."""
+        """Waiting sets whose first segments were lost, by the SDS id of the first segment that arrived."""
         self._unneeded: list[str] = []
-        """Lost segments that `take_unneeded` returns next."""
+        """SDS ids that `take_unneeded` returns next."""
 
     def completed(self, segments: SegmentSet) -> None:
-        """Note that a message is complete, or that a late segment of it came."""
+        """Note that a message is complete, or that a late segment of it arrived."""
         if segments.is_whole:
             return
         for sds_id in segments.ids.values():
@@ -61,7 +61,7 @@ class LostSegments:
             self._without_beginning[first_id] = segments
 
     def delivered(self, message: CompleteMessage) -> None:
-        """Note that a message was delivered: no message needs to wait for its lost segments any more."""
+        """Note that a message was delivered: its lost segments are no longer needed."""
         self._unneeded += message.lost
 
     def look_at(self, message: SdsMessage) -> None:
@@ -79,7 +79,7 @@ class LostSegments:
                 self._complete.note_lost(complete, sds_id)
 
     def take_unneeded(self) -> list[str]:
-        """Return the lost segments that no message needs to wait for any more."""
+        """Return the SDS ids of lost segments that are no longer needed, each once."""
         unneeded, self._unneeded = self._unneeded, []
         for first_id, segments in list(self._without_beginning.items()):
             if first_id not in self._complete:
@@ -89,23 +89,23 @@ class LostSegments:
         return unneeded
 
     def _passed(self, first_id: str, segments: SegmentSet) -> list[str]:
-        """Return the lost segments that the first one that came waits for, if it waits for nothing else."""
+        """Return the lost segments for which the first segment that arrived waits, if it waits for nothing else."""
         parked = self._sds.parked.get(first_id)
         if parked is None:
             return []
         cited, order = parked.message.causal_history, segments.order_of(first_id)
         lost = set(self._cited_before(parked.message, segments))
-        # If it cites lost segments alone, nothing was sent before the message, or they left no room for that.
+        # If it cites only lost segments, nothing was sent before the message, or its causal history was full.
         tells_of_others = any(entry.message_id not in lost for entry in cited)
         if not (tells_of_others or len(cited) == order < self._causal_history_size):
             return []
         return list(parked.waiting_for) if parked.waiting_for.keys() <= lost else []
 
     def _cited_before(self, message: SdsMessage, segments: SegmentSet) -> list[str]:
-        """Return what a segment cites where lost segments of its message must stand.
+        """Return the ids that a segment cites at the positions of lost segments of its message.
 
-        How many segments before it a segment cites is the sender's own choice. It is no more than any segment cites:
-        some cite besides what was uncited before the message.
+        The sender chooses how many earlier segments it cites. The smallest causal history among the parked segments is
+        an upper bound: some segments also cite messages that were uncited before the message.
         """
         orders = segments.orders
         waiting = [parked for sds_id in orders.values() if (parked := self._sds.parked.get(sds_id)) is not None]
@@ -124,9 +124,9 @@ class LostSegments:
         return found
 
     def _cited_after(self, message: SdsMessage) -> dict[str, SegmentSet]:
-        """Return what a message cites after earlier segments of its sender where lost ones must stand.
+        """Return the ids that a message cites at the positions of lost segments of its own sender, with their sets.
 
-        What another participant cites after a segment need not be the next one, which it may lack, too.
+        Messages of other senders are ignored: their authors may not have had the next segment either.
         """
         found: dict[str, SegmentSet] = {}
         segments: SegmentSet | None = None
@@ -147,7 +147,7 @@ class LostSegments:
         return found
 
     def _may_be_of(self, segments: SegmentSet, entry: HistoryEntry) -> bool:
-        """Return whether nothing says that a cited message is one of another sender than that of a set."""
+        """Return whether no citation of a message names another sender than that of a set."""
         sender_id = segments.key.sender_id
         missing = self._sds.missing.get(entry.message_id)
         names = {entry.sender_id or None, (missing.entry.sender_id or None) if missing else None, sender_id} - {None}

@@ -1,9 +1,10 @@
 """`Opener`: decrypts and decodes the WakuMessages of one channel (LIP-173, "Incoming message processing").
 
-A transmission is a WakuMessage under its deterministic hash. Each transmission is processed once, although nodes push
-it twice and a store returns it again. A retransmission has another hash: its sender may lack an acknowledgement.
+A transmission is a WakuMessage with its deterministic hash. `Opener` processes each transmission once, although nodes
+push it twice and a store returns it again. A retransmission has another hash and is processed, because its sender may
+need an acknowledgement.
 
-Nothing is raised here, whatever the network brings: a message that cannot be used is counted.
+Received bytes raise no exception: `Opener` counts and drops an unusable message.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 
 _MAX_PROCESSED: Final = 10_000
-"""Transmissions remembered. An older one that comes again is processed again, which changes nothing."""
+"""Transmissions remembered. An older one is processed again, without effect."""
 _EARLIEST_NS: Final = -(1 << 63)
 _LATEST_NS: Final = (1 << 63) - 1
-"""Timestamps beyond 64 bits have no hash, and no network carries them (14/WAKU2-MESSAGE: an int64)."""
+"""Bounds of a timestamp, an int64 (14/WAKU2-MESSAGE). The hash is undefined beyond them."""
 
 
 class ReceivedWakuMessage:
-    """The WakuMessage that an SDS message came in, under its deterministic hash."""
+    """The WakuMessage that carried an SDS message, with its deterministic hash."""
 
     __slots__ = ("_hash", "_message", "_pubsub_topic", "from_store", "is_ephemeral", "meta", "timestamp_ns")
 
     def __init__(
         self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None, *, from_store: bool = False
     ) -> None:
-        """``message_hash`` is the deterministic hash, if it is at hand."""
+        """``message_hash`` is the deterministic hash, if it is known."""
         self.from_store = from_store
         """Whether a store returned it."""
         self.timestamp_ns = message.timestamp_ns or 0
@@ -84,7 +85,7 @@ class Opener:
     def transmission_of(
         self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
     ) -> ReceivedWakuMessage | None:
-        """Return the transmission of a WakuMessage; None if it is not for this channel."""
+        """Return the transmission of a WakuMessage; None if it is not for this channel or unusable."""
         if message.content_topic != self._content_topic:
             self._tally.add("foreign_topic")
         elif len(message.payload) > self._max_received_bytes:
@@ -108,7 +109,7 @@ class Opener:
         return True
 
     def note_processed(self, transmission: ReceivedWakuMessage) -> None:
-        """Remember a transmission that need not be processed again."""
+        """Remember a transmission as processed."""
         self._processed.add(transmission.message_hash)
 
     def decrypt(self, payload: bytes, transmission: ReceivedWakuMessage) -> bytes | AwaitCipher | None:
@@ -124,28 +125,28 @@ class Opener:
         self._tally.add("undecryptable")
 
     def decode(self, plaintext: bytes, transmission: ReceivedWakuMessage) -> OpenedMessage | None:
-        """Return the SDS message in a plaintext, without the fields that do not count; None if there is none."""
+        """Return the SDS message in a plaintext, without fields that must be ignored; None if it cannot be decoded."""
         try:
             message = self._sds.profile.codec.decode(plaintext)
         except DecodeError:
             self._tally.add("undecodable")
             return None
         if message.sender_id != self._sds.sender_id:
-            # A node also pushes own messages, which a wrong key decrypts.
+            # Own messages are excluded: a node pushes them back, and even a wrong key decrypts them.
             self._tally.add("opened")
         if message.channel_id != self._sds.channel_id:
             self._tally.foreign_channel_id = message.channel_id
         if transmission.is_ephemeral and _has_no_place(message):
             message = replace(message, lamport_timestamp=None)
         if message.repair_request and transmission.from_store:
-            # Repair requests in a store are old: they were answered or repeated.
+            # A stored repair request is old: it was answered or repeated.
             message = replace(message, repair_request=())
         return OpenedMessage(message, plaintext, transmission)
 
 
 def _has_no_place(message: SdsMessage) -> bool:
-    """Return whether a message has neither a Lamport timestamp nor a history, as an ephemeral one.
+    """Return whether a message has no Lamport timestamp and no history, as an ephemeral message.
 
-    nim-sds cannot omit the timestamp: there it is zero.
+    nim-sds cannot omit the timestamp and writes zero.
     """
     return not (message.lamport_timestamp or message.causal_history or message.bloom_filter)

@@ -1,13 +1,13 @@
-"""Asking a store for what is missing: for which messages, when, and how often at most.
+"""Store queries for missing messages: for which messages, when, and how often at most.
 
 RELIABLE-CHANNEL-API, "Missing message retrieval" and "Security/Privacy Considerations". `Retrieval` plans the queries,
-and `QueryBudget` bounds how often a store is asked at all.
+and `QueryBudget` bounds their rate.
 
-A hint names the WakuMessage, so that the first choice is a query by hash. A hint may be wrong, and js-waku's hints for
-own messages nearly always are: after three vain tries, or without a hint, the question becomes "what was sent around
-the time when it was noticed?". Questions about one message that were answered in vain are spaced ever further; how many
-messages are asked about at once, and how often by time, is bounded. Where a store may not be asked as often as all
-that takes, what was asked for least often goes first.
+A retrieval hint is the hash of the WakuMessage, so a query by hash is preferred. A hint may be wrong; js-waku's hints
+for own messages nearly always are. Without a hint, or after three unsuccessful queries by hash, `Retrieval` also plans
+a query by time. It covers the hour before the message was noticed to be missing, and everything since. The interval
+between queries for a message grows after each unsuccessful one. The number of hashes in a query and the rate of queries
+by time are bounded. If the budget is exhausted, the messages that were requested least often have priority.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ MAX_HASHES_PER_QUERY: Final = 50
 _TRIES_BEFORE_SPACING: Final = 3
 _MAX_DOUBLINGS: Final = 4
 _RANGE_BEFORE_MS: Final = 3_600_000
-"""How far before it was noticed a missing message is looked for by time."""
+"""Time before a message was noticed to be missing that a query by time covers."""
 _RANGE_EVERY_MS: Final = 60_000
 _MAX_RANGE_DOUBLINGS: Final = 4
-"""Anybody can invent messages that we miss, and each such question may be answered by all that was said for hours."""
+"""Doublings of the interval between queries by time at most. A participant can cite messages that do not exist, and
+each answer by time may contain all messages of several hours."""
 _MINUTE_MS: Final = 60_000
 
 
 class _Asked(NamedTuple):
-    """What was asked about a message."""
+    """The queries for a missing message."""
 
     hint: bytes | None
     tries: int
-    """Questions that were answered, and did not bring it."""
+    """Answered queries that did not return it."""
     at_ms: int
-    """When to ask again."""
+    """When to query again."""
 
 
 class Retrieval:
@@ -54,19 +55,19 @@ class Retrieval:
         self._next_range_at = 0
         self._ranges = 0
         self.at_ms: int | None = None
-        """When to ask next; None while nothing is missing."""
+        """When the next round is due; None while no message is missing."""
 
     def plan(self, missing: Collection[MissingDependency], now_ms: int) -> None:
-        """Begin to wait for the next round when something is missing, and cease when nothing is."""
+        """Schedule a round if a message is missing, and cancel it if none is."""
         if not missing or not self._frequency_ms:
             self.at_ms = None
             self._ranges = 0
         elif self.at_ms is None:
-            # Most gaps close by themselves a moment later: whatever is missing may just be late.
+            # Most missing messages are only late and arrive without a query.
             self.at_ms = now_ms + self._frequency_ms
 
     def due(self, missing: Collection[MissingDependency], now_ms: int) -> list[QueryStore]:
-        """Return the queries to make now, if a round is due, and plan the next one."""
+        """Return the queries of a due round, and schedule the next one."""
         if self.at_ms is None or self.at_ms > now_ms:
             return []
         self.at_ms = now_ms + self._frequency_ms
@@ -75,16 +76,16 @@ class Retrieval:
         asked: dict[str, _Asked] = {}
         for message in missing:
             if message.blocked_on is not None:
-                # It came, and could not be taken in before something else. Then it is asked for anew.
+                # It was refused and is requested again once the message that it waits for arrived.
                 continue
             message_id, hint, _ = message.entry
             known = self._asked.get(message_id)
             if known is not None and known.at_ms > now_ms and known.hint == hint:
-                # Mostly so of many: anybody can invent messages that we miss.
+                # The fast path, for many missing messages that do not exist.
                 asked[message_id] = known
                 continue
             if known is None or (known.hint is None and hint is not None):
-                # A first hint is news, of which questions by time in vain say nothing.
+                # Unsuccessful queries by time do not count against a new hint.
                 known = _Asked(hint, 0, now_ms)
             _, tries, at_ms = known
             if at_ms <= now_ms:
@@ -94,7 +95,7 @@ class Retrieval:
                 if hint is None or tries >= _TRIES_BEFORE_SPACING:
                     by_time.append(min(message.since_ms, now_ms))
                 if hint is None:
-                    # An answer by time does not say which of them it is about.
+                    # An answer to a query by time names no message, so the query itself counts as a try.
                     tries, at_ms = tries + 1, now_ms + self._spacing(tries + 1)
             asked[message_id] = _Asked(hint, tries, at_ms)
         self._asked = asked
@@ -112,7 +113,7 @@ class Retrieval:
         return queries
 
     def answered(self, query: QueryStore, now_ms: int) -> None:
-        """Note that a store answered a query by hash: what it did not bring is asked for less often from now on."""
+        """Note that a store answered a query by hash: messages that are still missing are queried less often."""
         hashes = frozenset(query.message_hashes)
         for message_id, (hint, tries, at_ms) in self._asked.items():
             if hint in hashes:
@@ -127,10 +128,7 @@ class Retrieval:
 
 
 class QueryBudget:
-    """How often a store may be asked: the queries of the last minute.
-
-    Within any 60 seconds no more queries are made than allowed, and while there are fewer none waits.
-    """
+    """Limits store queries to a number within any 60 seconds; a query waits only at that limit."""
 
     def __init__(self, per_minute: int) -> None:
         """Begin with nothing spent; ``per_minute`` is at least 1."""
@@ -143,7 +141,7 @@ class QueryBudget:
         """Return when the next query may be made, in milliseconds since the Unix epoch; ``now_ms`` if at once."""
         if len(self._spent) < self.per_minute:
             return now_ms
-        # When a clock was set back, waits become a minute at most.
+        # If the clock was set back, a query still waits at most a minute.
         return max(now_ms, min(self._spent[0], now_ms) + _MINUTE_MS)
 
     def spend(self, now_ms: int) -> None:

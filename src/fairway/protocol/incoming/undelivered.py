@@ -1,13 +1,14 @@
-"""`Undelivered`: reassembles the content of SDS messages, and delivers each message when it may be delivered.
+"""`Undelivered`: reassembles the content of SDS messages and delivers each message in its turn.
 
-SDS acknowledges each message that it takes in. So `Undelivered.accept` comes before: content that cannot be kept is not
-taken in, and its sender retransmits it. Segments are reassembled when they arrive, also while SDS parks them. So parity
-is useful under causal order: a message that is complete does not wait for its lost segments
-(`fairway.protocol.incoming.lost_segments`).
+SDS acknowledges each message that it accepts. The stack therefore calls `Undelivered.accept` first: if the content
+cannot be kept, SDS does not accept the message, and its sender retransmits it. Segments are reassembled on arrival,
+also while SDS parks them. A complete message thus does not wait for its lost segments, which makes parity useful under
+causal order (`fairway.protocol.incoming.lost_segments`).
 
-A message of one segment is delivered when SDS delivers it. A longer one is delivered when it is complete and SDS has
-delivered the first of its segments that came: that segment waits for everything that was sent before. Later segments
-may still be parked. The application's next message cites the last of them, so that no reply overtakes the message.
+A message of one segment is delivered when SDS delivers it. A longer message is delivered when it is complete and SDS
+has delivered the first of its segments that arrived. That segment waits for everything that was sent before the
+message. Later segments may still be parked. The application's next message cites the last of them, so that no reply
+overtakes the message.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from fairway.wire.topics import autoshard
 REASSEMBLY: Final = "reassembly"
 TABLES: Final = (ARRIVALS, COMPLETE, REASSEMBLY)
 _MAX_EPHEMERAL: Final = 1_000
-"""Ephemeral messages remembered, so that a copy is not delivered again."""
+"""Ephemeral messages remembered, to drop copies."""
 
 
 class Undelivered:
-    """The segments and messages that are not delivered yet."""
+    """Segments and messages that are not delivered yet."""
 
     def __init__(self, shared: Shared) -> None:
         options, sds, journal = shared.options, shared.sds, shared.journal
@@ -66,7 +67,7 @@ class Undelivered:
         return len(self._arrivals) + len(self.complete)
 
     def accept(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
-        """Keep the content of a new message or refuse it; SDS must not take in a refused one."""
+        """Keep the content of a new message or refuse it; SDS must not accept a refused message."""
         events, waited_ms = self.expire(now_ms), self._sds.dependencies.clock.waited_ms
         outcome = self.reassembler.accept(
             message.sender_id,
@@ -90,7 +91,7 @@ class Undelivered:
     def keep(
         self, message: SdsMessage, kept: MessageComplete | SegmentKept, transmission: ReceivedWakuMessage, now_ms: int
     ) -> list[Event]:
-        """Keep how a message came in that SDS has taken in; deliver what need not wait for SDS."""
+        """Keep the arrival of a message that SDS accepted; deliver it if it does not wait for SDS."""
         events = self._keep(message, kept, transmission, now_ms)
         self.lost_segments.look_at(message)
         return events
@@ -119,7 +120,7 @@ class Undelivered:
         return self.deliver(message, now_ms, met=self._sds.is_met(message)) if whole and self._on_arrival else []
 
     def deliver(self, message: SdsMessage, now_ms: int, *, met: bool) -> list[Event]:
-        """Deliver what SDS has delivered: a message of one segment, or a complete one with its first segment."""
+        """Deliver a message that SDS delivered, or the complete message whose first segment it is."""
         message_id = message.message_id
         met = met and self._has_what_is_cited(message)
         arrival = self._arrivals.get(message_id)
@@ -145,7 +146,7 @@ class Undelivered:
         return [self._received(whole)]
 
     def deliver_ephemeral(self, message: SdsMessage, transmission: ReceivedWakuMessage) -> list[Event]:
-        """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"); a copy of it is ignored."""
+        """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"); ignore copies."""
         known = f"{message.sender_id}\0{message.message_id}"
         payload = message.content or b""
         if self._sds.profile.ephemeral_is_content:
@@ -171,17 +172,17 @@ class Undelivered:
         ]
 
     def expire(self, now_ms: int) -> list[Event]:
-        """Give up sets that gained no segment for too long, by the waiting clock."""
+        """Expire sets without a new segment for the timeout, measured by the waiting clock."""
         self._sds.dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
         return self._lost(self.reassembler.expire(self._sds.dependencies.clock.waited_ms))
 
     def next_deadline(self) -> int | None:
-        """Return when `expire` may have something to do; None while no segment can come."""
+        """Return when `expire` is due; None without incomplete sets, or while the waiting clock does not run."""
         waited_ms = self.reassembler.next_deadline()
         return None if waited_ms is None else self._sds.dependencies.clock.reaches_at(waited_ms)
 
     def given_up(self, entries: Iterable[HistoryEntry], reason: LossReason) -> list[Event]:
-        """Return the losses of messages that SDS has given up, except for lost segments of complete messages."""
+        """Return the events for messages that SDS declared lost, except for lost segments of complete messages."""
         rebuilt = {sds_id for message in self.complete.values() for sds_id in message.lost}
         return [
             IrretrievableMessage(message_id=message_id, reason=reason, sender_id=sender_id, retrieval_hint=hint)
@@ -190,13 +191,13 @@ class Undelivered:
         ]
 
     def row(self, table: str, key: str) -> Row | None:
-        """Return the row of a key of one of `TABLES`, or None."""
+        """Return the row of a key of a table, or None."""
         if table == ARRIVALS:
             return self._arrivals.get(key)
         return self.complete.get(key) if table == COMPLETE else self.reassembler.row(key)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
-        """Yield table, key and row of everything."""
+        """Yield table, key and row of the whole state."""
         for table, rows in zip(
             TABLES, (self._arrivals.items(), self.complete.items(), self.reassembler.rows()), strict=True
         ):
@@ -216,7 +217,7 @@ class Undelivered:
         self.reassembler.load(segments)
 
     def resume(self) -> None:
-        """After a restart, find the delivered messages of which segments are still parked."""
+        """Find the delivered messages with parked segments, after a restart."""
         waiting = {sds_id for complete in self.complete.values() for sds_id in complete.sds_ids}
         for segments in self.reassembler.completed():
             sds_ids = segments.sds_ids
@@ -226,29 +227,29 @@ class Undelivered:
                 self._sds.handed_over(sds_ids)
 
     def _has_what_is_cited(self, message: SdsMessage) -> bool:
-        """Return whether the application has each message of which a segment is cited.
+        """Return whether the application has received each message of which a segment is cited.
 
-        A sender may cite a segment before it has the message. If it has the message, its next message descends from the
-        last segment, and waits for that; unless messages on the way there were delivered around a gap.
+        A sender may cite a segment before it has the whole message. Once it has, its next message descends from the
+        last segment and waits for that one, unless messages between them were delivered around a gap.
         """
         cited = self._sds.cited_by(message)
         segments = self._arrivals.among(cited)
         if self.complete.has_any(cited) or any(arrival.met is False for _, arrival in segments):
             return False
         records = (self._sds.record(sds_id) for sds_id, _ in segments)
-        # A sender that cites an own segment cites the last one of its message.
+        # A sender that cites its own message cites the last segment.
         is_of_other = any(record is not None and record.sender_id != message.sender_id for record in records)
         return not (is_of_other and self._sds.dependencies.is_around_a_gap)
 
     def _order_key(self, sds_id: str, arrival: Arrival, now_ms: int) -> OrderKey:
-        # A forged timestamp must not put a message at the end for ever.
+        # A forged Lamport timestamp must not place a message at the end forever.
         return OrderKey(self._sds.believed_lamport(arrival.lamport, now_ms), sds_id)
 
     def _completed(
         self, outcome: MessageComplete, segments: SegmentSet, latest: SdsMessage, now_ms: int
     ) -> list[Event]:
         arrivals = {sds_id: self._arrivals.get(sds_id) for sds_id in segments.sds_ids}
-        # A whole message may have come under the id of a segment.
+        # A whole message may have arrived with the SDS id of a segment.
         came = {sds_id: arrival for sds_id, arrival in arrivals.items() if arrival is not None and arrival.is_segment}
         newest = max(came.values(), key=lambda arrival: arrival.timestamp_ns)
         first_id = next(iter(came))
@@ -265,7 +266,7 @@ class Undelivered:
         )
         self._arrivals.forget(came)
         if self._on_arrival:
-            # SDS reports only later whether the latest segment misses anything.
+            # SDS has not reported yet whether the latest segment waits for a message.
             met = complete.dependencies_met and self._sds.is_met(latest) and self._has_what_is_cited(latest)
             complete = complete._replace(dependencies_met=met and not self._sds.parked.keys() & came)
         if self._on_arrival or came[first_id].met is not None:
