@@ -1,8 +1,8 @@
-"""Make the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
+"""`assemble`: rebuilds the payload of a set (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
 Segments of SEGMENTATION do not name the length of the payload, and parity is computed over data padded with zeros. If
-Reed-Solomon gives the last data segment, its zeros at the end may be padding or payload: each number of zeros is tried
-until the Keccak-256 is right.
+Reed-Solomon recovers the last data segment, its trailing zeros may be padding or payload. `assemble` then tries each
+number of zeros until the Keccak-256 matches.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentIndex, SetKey
 
 MAX_TRAILING_ZEROS: Final = 131_072
-"""Zeros at the end of a recovered last segment that are tried as part of the payload (about 300 ms of work)."""
+"""Trailing zeros of a recovered last segment that are tried at most (about 300 ms of work)."""
 
 
 class Unassembled(Enum):
-    """Why segments give no payload."""
+    """The reason why segments give no payload."""
 
     MISMATCH = "their payload has another Keccak-256 than the one that they name"
     UNDECIDED = "the recovered last segment ends with too many zeros to find out how many are payload"
@@ -32,10 +32,10 @@ class Unassembled(Enum):
 def assemble(
     key: SetKey, payloads: Mapping[SegmentIndex, bytes], data_count: int, parity_count: int
 ) -> bytes | Unassembled:
-    """Return the payload of a set, or why there is none; ``payloads`` are of at least ``data_count`` segments."""
+    """Return the payload of a set, or the reason for its absence; ``payloads`` has at least ``data_count`` segments."""
     data = {number: payload for (is_parity, number), payload in payloads.items() if not is_parity}
     if len(data) == data_count:
-        # "Concatenating data segments if all are present": whatever their lengths.
+        # "Concatenating data segments if all are present": their lengths do not matter.
         # RELIABLE-CHANNEL-API, "Message Segmentation": segment order MUST be preserved during reassembly.
         return _checked(key, b"".join(data[number] for number in range(data_count)))
     parity = {number: payload for (is_parity, number), payload in payloads.items() if is_parity}
@@ -63,7 +63,7 @@ def _checked(key: SetKey, payload: bytes) -> bytes | Unassembled:
 
 
 def _with_end_found(key: SetKey, pieces: list[bytes]) -> bytes | Unassembled:
-    """Return the payload whose last segment is padded with zeros."""
+    """Return the payload if its last segment was recovered, with an unknown number of padding zeros."""
     padded = pieces[-1]
     pieces = [*pieces[:-1], padded.rstrip(b"\0")]
     zeros = len(padded) - len(pieces[-1])
@@ -76,9 +76,9 @@ def _with_end_found(key: SetKey, pieces: list[bytes]) -> bytes | Unassembled:
 
 
 def _trailing_zeros_for(digest: bytes, prefix: Iterable[bytes | memoryview], counts: range) -> int | None:
-    """Return how many zero bytes after the prefix give this Keccak-256; None if no count in the range does.
+    """Return the number of zero bytes after the prefix that gives this Keccak-256; None if no count matches.
 
-    ``counts`` ascends in steps of 1. The prefix is hashed once, then each candidate costs one more byte.
+    ``counts`` ascends in steps of 1. The prefix is hashed once; each candidate hashes one more byte.
     """
     from Crypto.Hash import keccak  # noqa: PLC0415 - see `fairway.wire.hashing.keccak256`
 

@@ -1,31 +1,31 @@
 """Leopard-RS: Reed-Solomon shards, byte for byte those of the Leopard library (SEGMENTATION, "Reed-Solomon").
 
-The reference implementation of segmentation uses Leopard through nim-leopard, so peers can use each other's
-parity only if the code is the same. `encode` computes parity by a fast transform, `recover` computes lost data by the
-inverse of a Cauchy matrix in closed form.
+The reference implementation of segmentation uses Leopard through nim-leopard. Peers can use each other's parity only if
+the code is the same. `encode` computes parity by a fast transform. `recover` computes lost data by the inverse of a
+Cauchy matrix in closed form.
 
-Invariant: `recover`, given any ``len(data)`` shards of one encoding, returns the data. It does not check that the
-shards are of one encoding: the caller verifies a hash.
+Invariant: `recover` returns the data from any ``len(data)`` shards of one encoding. It does not check that the shards
+belong to one encoding: the caller verifies a hash.
 
 **The field.** GF(2^8), or GF(2^16) if the padded number of points exceeds 256. Leopard writes an element as its
 coordinates in a Cantor basis. Evaluation point number j is then the element j, and the difference of two points is the
 XOR of their numbers. The basis follows from the field's polynomial: b(0) = 1, and b(i + 1) is the even one of the two
 roots of y^2 + y = b(i).
 
-**The code.** With M the power of two at or above the number of parity shards, and x(i) = M + i the point of data shard
-i, it is a Cauchy matrix with scaled columns::
+**The code.** M is the smallest power of two that is at least the number of parity shards. x(i) = M + i is the point of
+data shard i. The code is a Cauchy matrix with scaled columns::
 
     parity[j] = XOR over i of  G[j, i] * data[i],     G[j, i] = S(x(i)) / (S' * (x(i) ^ j))
     S(x) = product over v < M of (x ^ v),             S' = product over 0 < v < M of v
 
-**The transform** is the additive FFT of Lin, Chung and Han. The twiddle factor of the block that starts at point p, in
-the layer whose halves are d long, is ``p // d`` with its lowest bit cleared. Parity is: cut the data shards into groups
-of M, take each group from its points M + first, ... back to coefficients (inverse transform), add the groups up, and
-evaluate the sum at the points 0, 1, ... (forward transform).
+**The transform** is the additive FFT of Lin, Chung and Han. A block starts at point p, and the halves of its layer have
+length d. Its twiddle factor is ``p // d`` with the lowest bit cleared. Parity is computed in four steps: split the data
+shards into groups of M; transform each group from its points M + first, ... to coefficients (inverse transform); add
+the groups; evaluate the sum at the points 0, 1, ... (forward transform).
 
-**Speed.** Shards are coded in stripes that fit the processor's cache. A row is one stripe of one shard; multiplication
-by a constant is ``bytearray.translate`` with a table of products, addition is an XOR of 64-bit words. Over GF(2^16)
-each block of 64 bytes holds the low bytes of 32 elements, then their high bytes; a row keeps these planes apart.
+**Speed.** Shards are coded in stripes that fit the processor's cache. A row is one stripe of one shard. Multiplication
+by a constant is ``bytearray.translate`` with a table of products. Addition is an XOR of 64-bit words. Over GF(2^16)
+each block of 64 bytes has the low bytes of 32 elements, then their high bytes; a row separates these planes.
 """
 
 from __future__ import annotations
@@ -46,35 +46,35 @@ Shard: TypeAlias = bytes | bytearray | memoryview
 Integers: TypeAlias = npt.NDArray[np.int64]
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Words: TypeAlias = npt.NDArray[np.uint64]
-"""A shard or a stripe of it: 64-bit words in the machine's byte order, which does not matter to moves and XOR."""
+"""A shard or a stripe of it: 64-bit words in the machine's byte order, which does not affect moves and XOR."""
 
 SHARD_ALIGNMENT: Final = 64
-"""Shards are a multiple of this many bytes long."""
+"""Divisor of the length of a shard, in bytes."""
 MAX_SHARDS: Final = 65_536
-"""Data and parity shards together."""
+"""Data and parity shards in total."""
 
 _POLYNOMIALS: Final = {8: 0x11D, 16: 0x1002D}
 """Leopard's irreducible polynomial for each number of bits."""
 _BLOCK_WORDS: Final = 8
-"""Words in a block of 64 bytes: the length of a shard, and of each stripe of it, is a multiple of this."""
+"""Words in a block of 64 bytes; the length of a shard, and of each of its stripes, is a multiple of this."""
 _CACHE_WORDS: Final = 1 << 18
-"""Words of all rows of a computation, about: 2 MiB stay in a processor's cache."""
+"""Approximate number of words in all rows of a computation: 2 MiB fit a processor's cache."""
 _MAX_STRIPE_WORDS: Final = 1 << 13
-"""Longest stripe, however few the rows: 64 KiB are long enough to make the cost of each call small."""
+"""Words of the longest stripe: with 64 KiB the overhead of each call is small."""
 _MAX_WIDTH: Final = 32
 """Bytes of the widest entry that numpy gathers as one unit."""
 _MAX_SINGLE_LANES: Final = 2
-"""Up to here, as many single lookups are faster than gathering and taking apart."""
+"""Most lanes for which single lookups are faster than gathering and separating."""
 _MAX_BATCH_BLOCKS: Final = 240
-"""Blocks that are worked on together. Each byte takes an index of 8 bytes: beyond 128 KiB, a C library would get memory
-for it from the system each time."""
+"""Blocks in a batch. The index of each byte has 8 bytes: beyond 128 KiB a C library may allocate from the system each
+time."""
 
 
 def encode(data: Sequence[Shard], parity_count: int) -> list[bytes]:
     """Return parity shards for data shards of one length.
 
-    Raises `ErasureCodeError` unless there are 1 to ``len(data)`` parity shards, at most `MAX_SHARDS` in all,
-    and the length is a positive multiple of `SHARD_ALIGNMENT`.
+    Raises `ErasureCodeError` unless ``parity_count`` is 1 to ``len(data)``, the shards are at most `MAX_SHARDS` in
+    total, and the length is a positive multiple of `SHARD_ALIGNMENT`.
     """
     _check_counts(len(data), parity_count)
     shards = _as_words(data)
@@ -89,12 +89,12 @@ def encode(data: Sequence[Shard], parity_count: int) -> list[bytes]:
 
 
 def recover(data: Sequence[Shard | None], parity: Sequence[Shard | None]) -> dict[int, bytes]:
-    """Return the data shards that are None, by index.
+    """Return the lost data shards, by index.
 
-    Both sequences have the length that they had when encoded; None stands for a lost shard. Raises
-    `NotEnoughShardsError` when fewer than ``len(data)`` shards are left, and `ErasureCodeError` as `encode`.
+    Both sequences have the length that they had when encoded; a lost shard is None. Raises `NotEnoughShardsError` if
+    fewer than ``len(data)`` shards are present, and `ErasureCodeError` as `encode`.
 
-    Each lost shard is a sum of products of syndromes: the parity shards less the parity of the present data alone.
+    Each lost shard is a sum of products of syndromes. A syndrome is a parity shard minus the parity of present data.
     """
     _check_counts(len(data), len(parity))
     lost = [index for index, shard in enumerate(data) if shard is None]
@@ -158,9 +158,9 @@ class Field:
         self.order = (1 << bits) - 1
         """Number of non-zero elements; logarithms count modulo this."""
         self.logs = _logarithms(bits)
-        """Logarithm of each element; the one of 0 has no meaning."""
+        """Logarithm of each element; undefined for 0."""
         self.powers = np.zeros(2 * self.order, np.int64)
-        """Element of each logarithm, twice over: the sum of two logarithms needs no reduction."""
+        """Element of each logarithm, repeated once: the sum of two logarithms needs no reduction."""
         self.powers[self.logs[1:]] = np.arange(1, self.order + 1)
         self.powers[self.order :] = self.powers[: self.order]
 
@@ -180,15 +180,15 @@ def _field(bits: int) -> Field:
 def field_for(data_count: int, parity_count: int) -> Field:
     """Return the field that Leopard uses for these counts; its tables are computed once, in milliseconds.
 
-    It is GF(2^16) if the padded number of points exceeds 256. That can happen with fewer than 256 shards: 225 data and
-    29 parity shards stand for 32 + 225 points, hence 512.
+    It is GF(2^16) if the padded number of points exceeds 256. That is possible with fewer than 256 shards: 225 data and
+    29 parity shards have 32 + 225 points, padded to 512.
     """
     points = next_power_of_two(next_power_of_two(parity_count) + data_count)
     return _field(8 if points <= 256 else 16)
 
 
 def next_power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a positive number."""
+    """Return the smallest power of two that is at least a positive number."""
     return 1 << (number - 1).bit_length()
 
 
@@ -205,7 +205,7 @@ def _logarithms(bits: int) -> Integers:
 
 def _cantor_basis(bits: int) -> list[int]:
     """Return the Cantor basis, as polynomials over GF(2)."""
-    # y^2 + y is linear in y, so its value anywhere is a sum of its values at the powers of two.
+    # y^2 + y is linear in y, so each of its values is a sum of its values at powers of two.
     values = _span([_reduce(1 << 2 * position, bits) ^ 1 << position for position in range(bits)])
     basis = [1]
     while len(basis) < bits:
@@ -214,7 +214,7 @@ def _cantor_basis(bits: int) -> list[int]:
 
 
 def _span(vectors: list[int]) -> Integers:
-    """Return the sums of all subsets of the vectors: entry i sums those whose number is a bit set in i."""
+    """Return the sums of all subsets of the vectors: entry i sums the vectors whose bit is set in i."""
     sums = np.zeros(1 << len(vectors), np.int64)
     for position, vector in enumerate(vectors):
         half = 1 << position
@@ -245,7 +245,7 @@ def _byte_products(bits: int, constants: Integers) -> list[_Bytes]:
 
 @lru_cache(maxsize=4096)
 def _translation(bits: int, constant: int) -> tuple[tuple[bytes, ...], ...]:
-    """Return [p][q]: the table that takes plane p of an element to plane q of its product with a constant."""
+    """Return [p][q]: the table from plane p of an element to plane q of its product with a constant."""
     return tuple(
         tuple(table[:, 0, plane].tobytes() for plane in range(bits // 8))
         for table in _byte_products(bits, np.array([constant]))
@@ -253,11 +253,11 @@ def _translation(bits: int, constant: int) -> tuple[tuple[bytes, ...], ...]:
 
 
 def _inverse(field: Field, first_point: int, lost: Sequence[int], rows: Sequence[int]) -> Integers:
-    """Return [row, lost shard]: the coefficients of the syndromes, which are the inverse of a part of the code.
+    """Return [row, lost shard]: the coefficients of the syndromes, the inverse of a submatrix of the code.
 
     Cauchy's inverse at [lost x, row y] is (product over all rows r of (x ^ r)) * (product over all lost l of (l ^ y)) /
-    (x ^ y) / (product over the other lost l of (x ^ l)) / (product over the other rows r of (y ^ r)); and the column's
-    scale S(x) / S' comes off. Products are sums of logarithms here.
+    (x ^ y) / (product over the other lost l of (x ^ l)) / (product over the other rows r of (y ^ r)). The result is
+    divided by the column's scale S(x) / S'. The code computes products as sums of logarithms.
     """
     points, parity = np.array(lost, np.int64) + first_point, np.array(rows, np.int64)
     roots = np.arange(first_point)
@@ -266,7 +266,7 @@ def _inverse(field: Field, first_point: int, lost: Sequence[int], rows: Sequence
         return np.asarray(field.logs[some[:, None] ^ others])
 
     def among(some: Integers) -> Integers:
-        """Return for each point the logarithm of the product of its differences to the other points."""
+        """Return the logarithm of the product of each point's differences to the other points."""
         found = differences(some, some)
         np.fill_diagonal(found, 0)
         return np.asarray(found.sum(axis=1))
@@ -288,7 +288,7 @@ class _Row:
         self.planes = [bytearray(word_count * 8 // (bits // 8)) for _ in range(bits // 8)]
         self.words: list[_Words] = [np.frombuffer(plane, np.uint64) for plane in self.planes]
         self.is_zero = True
-        """If set, the row is zero, whatever its memory holds: that is not overwritten for a row to become zero."""
+        """Whether the row is zero; its memory is then ignored, so clearing a row is cheap."""
 
     def load(self, stripe: _Words) -> None:
         if self._bits == 8:
@@ -333,11 +333,11 @@ def _plane_views(words: _Words, bits: int) -> list[_Words]:
 
 
 class _Workspace:
-    """Memory to code shards of ``word_count`` words, and the transform. No result of one use matters to the next.
+    """Memory for shards of ``word_count`` words, and the transform. A use does not depend on earlier ones.
 
-    A product takes ten times as long as a sum, and multiplication distributes over XOR in both its operands. So the
-    last inverse layer, which has one twiddle factor for a whole group, is not multiplied group by group: for each bit
-    of the factors, the rows whose factor has it are added up first, and their sum is multiplied once.
+    A product takes ten times as long as a sum, and multiplication distributes over XOR in both operands. The last
+    inverse layer has one twiddle factor per group and is not multiplied group by group. Instead, for each bit of the
+    factors, the rows whose factor has that bit are added, and the sum is multiplied once.
     """
 
     def __init__(self, data_count: int, parity_count: int, word_count: int) -> None:
@@ -346,7 +346,7 @@ class _Workspace:
         self.stripes = _stripes_of(word_count, 2 * size)
         bits, stripe_words = field_for(data_count, parity_count).bits, self.stripes[0].stop
         self.results: _Words = np.empty((parity_count, word_count), np.uint64)
-        """Room for as many shards as can be computed at once: all parity, or all that it can recover."""
+        """Memory of the results: all parity shards, or all recovered shards."""
         self._group = _rows(bits, size, stripe_words)
         self._sum = _rows(bits, size, stripe_words)
         # The groups begin at the points 1, 2, ... times size: that number, doubled, is their last factor.
@@ -354,7 +354,7 @@ class _Workspace:
         self._by_bit = [(1 << bit, _rows(bits, size // 2, stripe_words)) for bit in range(1, last_factor.bit_length())]
 
     def parity(self, stripes: Sequence[_Words | None], wanted: Sequence[int]) -> list[_Row]:
-        """Return rows of which the wanted ones are parity, until the next call; None is a shard of zeros."""
+        """Return rows that are parity at the wanted indices, valid until the next call; None is a shard of zeros."""
         for row in (*self._sum, *(row for _, rows in self._by_bit for row in rows)):
             row.is_zero = True
         for first in range(0, len(stripes), self.size):
@@ -372,7 +372,7 @@ class _Workspace:
         return self._sum
 
     def _inverse_but_last_layer(self, first_point: int) -> None:
-        """Turn the group's values at the points from first_point on almost into coefficients, in place."""
+        """Apply all layers of the inverse transform but the last to the group, in place."""
         half = 1
         while 2 * half < self.size:
             for block in range(0, self.size, 2 * half):
@@ -383,7 +383,7 @@ class _Workspace:
             half *= 2
 
     def _add_last_layer(self, twiddle: int) -> None:
-        """Add the group's coefficients to the sum, the products of its twiddle factor apart by bits."""
+        """Apply the last inverse layer to the group and add it to the sum, its products separated by factor bits."""
         half = self.size // 2
         accumulators = [rows for factor, rows in self._by_bit if factor & twiddle]
         for index, (low, high) in enumerate(_butterflies(self._group, 0, half)):
@@ -394,10 +394,10 @@ class _Workspace:
                 rows[index].add(high)
 
     def _forward(self, wanted: Sequence[int]) -> None:
-        """Turn the sum's coefficients into values at the points from 0 on, in place, where wanted."""
+        """Transform the sum's coefficients to values at the wanted points, in place."""
         half = self.size // 2
         while half:
-            # In each layer the value at a point depends on no block but the one around it.
+            # In each layer the value at a point depends only on the block that contains it.
             for block in sorted({point // (2 * half) * 2 * half for point in wanted}):
                 twiddle = block // half & ~1
                 for low, high in _butterflies(self._sum, block, half):
@@ -407,14 +407,14 @@ class _Workspace:
 
 
 def _butterflies(rows: Sequence[_Row], block: int, half: int) -> zip[tuple[_Row, _Row]]:
-    """Return the pairs of rows that meet in a block."""
+    """Return the pairs of rows that a block combines."""
     return zip(rows[block : block + half], rows[block + half : block + 2 * half], strict=True)
 
 
 def _stripes_of(word_count: int, row_count: int) -> list[slice]:
-    """Cut a shard into stripes of one length, of whole blocks, that suit a computation on so many rows.
+    """Return stripes of a shard for a computation on ``row_count`` rows: whole blocks, all of one length.
 
-    The last stripe overlaps the one before it, so that rows of one length serve for all.
+    The last stripe may overlap the one before it, so rows of one length are enough.
     """
     suitable = min(_MAX_STRIPE_WORDS, max(_BLOCK_WORDS, _CACHE_WORDS // row_count))
     stripe_count = -(-word_count // suitable)
@@ -424,7 +424,7 @@ def _stripes_of(word_count: int, row_count: int) -> list[slice]:
 
 
 class _Kept(threading.local):
-    """The workspace that a thread used last. Freed memory would go to the system, and take as long as coding to get."""
+    """The workspace that a thread used last. Allocating a new one from the system takes as long as coding."""
 
     workspace: _Workspace | None = None
 
@@ -433,7 +433,7 @@ _kept = _Kept()
 
 
 def _workspace_for(data_count: int, parity_count: int, word_count: int) -> _Workspace:
-    """Return a workspace for this shape, which is good until this thread asks for one again."""
+    """Return a workspace for this shape, valid until the next call in this thread."""
     kept = _kept.workspace
     if kept is None or kept.shape != (data_count, parity_count, word_count):
         kept = _kept.workspace = _Workspace(data_count, parity_count, word_count)
@@ -443,14 +443,14 @@ def _workspace_for(data_count: int, parity_count: int, word_count: int) -> _Work
 class _Matrix:
     """A square matrix over GF(2^bits) of ``coefficients`` [source, target], small and dense.
 
-    One lookup gives a whole column: the table's entry for a byte has its products with up to 32 constants side by side,
-    and to gather 32 bytes takes little longer than to gather one. The sums stand side by side like that, and are
-    separated at the end. Blocks are worked on in batches, so that memory stays within the processor's cache.
+    One lookup returns a whole column: the table's entry for a byte has its products with up to 32 constants. Gathering
+    32 bytes takes little longer than gathering one. The sums have the same layout and are separated at the end. Blocks
+    are processed in batches that fit the processor's cache.
     """
 
     def __init__(self, bits: int, coefficients: Integers) -> None:
         self._bits = bits
-        # A lane is one plane of one target. Lanes go side by side in entries of one width, which make a group.
+        # A lane is one plane of one target. A group is the lanes that share an entry of the table.
         source_count, target_count = coefficients.shape
         lane_count = target_count * bits // 8
         self._width = min(_MAX_WIDTH, 1 << (lane_count - 1).bit_length())
@@ -469,7 +469,7 @@ class _Matrix:
             self._multiply_by_group(planes)
 
     def _multiply_by_lane(self, planes: Sequence[_Bytes]) -> None:
-        # Not bytes: their translate looks for changes, and takes twice as long.
+        # bytearray, because translate of bytes also looks for changes and takes twice as long.
         sources = [bytearray(plane) for plane in planes]
         for lane, target in enumerate(planes):
             products = (
@@ -496,11 +496,11 @@ class _Matrix:
     def _add_up(
         self, planes: Sequence[_Bytes], index: npt.NDArray[np.intp], gathered: _Bytes, sums: Sequence[_Bytes]
     ) -> None:
-        """Add up the entries of all planes, in each group."""
+        """Add the entries of all planes, in each group."""
         for groups, plane in zip(self._tables, planes, strict=True):
             index[:] = plane
             for table, total in zip(groups, sums, strict=True):
-                # Every byte is a valid index: "wrap" is chosen for being the fastest of numpy's checks.
+                # Every byte is a valid index; "wrap" is the fastest mode of numpy.
                 if plane is planes[0]:
                     np.take(table, index, axis=0, out=total, mode="wrap")
                     continue

@@ -1,12 +1,12 @@
-"""The incomplete sets: how much each sender holds, whether there is room for a segment, and which sets are overdue.
+"""`OpenSets`: the incomplete sets, with the quotas of their senders and their timeout.
 
 SEGMENTATION, "Storage / Persistence": per-sender quotas for stored bytes and concurrent reconstructions, and
 timeout-based cleanup; "Denial of Service": limit concurrent reconstructions and per-sender storage.
 
-A segment that was kept was acknowledged, so a quota refuses new segments and never evicts. New sets are opened only
-while half of the bytes are free, so that the open ones can be completed. A segment of a message that waits for no other
-one is next: its message is delivered, and frees its bytes, as soon as it is complete. Such segments may exceed the
-quotas of bytes. Many messages may be next at once. The last room is for those that have begun and whose rest fits in.
+A kept segment has been acknowledged, so a quota refuses new segments and never evicts. New sets are opened only while
+half of the bytes are free, which reserves the rest for open sets. A segment is next if its message waits for no other
+message: the message is delivered, and frees its bytes, as soon as it is complete. Such segments may exceed the quotas
+of bytes. Many messages may be next at once. The last part of that room is for open sets whose missing segments fit in.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from fairway.protocol.segmentation.segment_set import SegmentSet
 
 SEGMENT_OVERHEAD_BYTES: Final = 1_024
-"""Bytes that a segment counts beside its payload, so that the quotas bound segments without payload, too."""
+"""Bytes charged for a segment in addition to its payload, to bound empty segments too."""
 
 _NEW_SETS_SHARE: Final = 2
-"""New sets are opened while the bytes held are at most the quota divided by this."""
+"""Divisor of the quotas of bytes for segments that open a set."""
 
 _NEXT_FACTOR: Final = 3
 """Factor by which a segment that is next may exceed the quotas of bytes."""
 
 BECOMING_WHOLE_FACTOR: Final = 4
-"""Factor by which a message that is next may exceed the quotas of bytes if all that it lacks fits in."""
+"""Factor by which a message that is next may exceed the quotas of bytes if all its missing segments fit in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """How much a reassembler holds."""
+    """Bounds of the memory of a reassembler."""
 
     sets_per_sender: int = 1_000
     """Incomplete messages of a sender. Segments that are next may begin more: only the quotas of bytes bound those."""
@@ -63,12 +63,12 @@ class OpenSets:
     """All incomplete sets."""
 
     def __init__(self, quotas: Quotas, timeout_ms: int) -> None:
-        """Hold nothing; a set that gains no segment for ``timeout_ms`` is overdue."""
+        """Begin empty; a set is overdue ``timeout_ms`` after its newest segment."""
         self._quotas = quotas
         self._timeout_ms = timeout_ms
         self._senders: dict[str, _Holding] = {}
         self._sets: OrderedDict[str, SegmentSet] = OrderedDict()
-        """By name; the set that gained a segment last is last."""
+        """By name; the set with the newest segment is last."""
         self._charged = 0
         self.segment_count = 0
         """Segments held."""
@@ -85,13 +85,13 @@ class OpenSets:
         return name in self._sets
 
     def get(self, name: str) -> SegmentSet | None:
-        """Return the set of this name, if it is here."""
+        """Return the open set with this name, or None."""
         return self._sets.get(name)
 
     def full(self, target: SegmentSet, payload_bytes: int, *, is_next: bool, waiting_bytes: int) -> Limit | None:
-        """Return the bound that leaves no room for one more segment of a set, which may be new; None if there is room.
+        """Return the limit that one more segment of a set would exceed, or None; the set may be new.
 
-        ``waiting_bytes`` are those of `Reassembler.accept`.
+        ``waiting_bytes`` has the meaning that it has in `Reassembler.accept`.
         """
         cost = payload_bytes + SEGMENT_OVERHEAD_BYTES
         own = self._senders.get(target.key.sender_id, _Holding())
@@ -115,14 +115,14 @@ class OpenSets:
         return None
 
     def grow(self, grown: SegmentSet, segment_count: int, byte_count: int) -> None:
-        """Count the segments that a set has gained; the set may be new."""
+        """Count new segments of a set, and open the set if it is new."""
         holding = self._senders.setdefault(grown.key.sender_id, _Holding())
         holding.opened[grown.name] = self._sets[grown.name] = grown
         self._sets.move_to_end(grown.name)
         self._account(holding, segment_count, byte_count)
 
     def remove(self, gone: SegmentSet) -> None:
-        """Take out a set that is complete or given up."""
+        """Remove a set that has ended."""
         holding = self._senders[gone.key.sender_id]
         del holding.opened[gone.name], self._sets[gone.name]
         self._account(holding, -len(gone.payloads), -gone.byte_count)
@@ -130,17 +130,17 @@ class OpenSets:
             del self._senders[gone.key.sender_id]
 
     def next_deadline(self) -> int | None:
-        """Return when the first set will have waited too long; None if there is none."""
+        """Return when the first set becomes overdue; None without sets."""
         oldest = next(iter(self._sets.values()), None)
         return None if oldest is None else oldest.grown_ms + self._timeout_ms
 
     def overdue(self, now_ms: int) -> SegmentSet | None:
-        """Return a set that has waited too long, the longest waiting first."""
+        """Return the set that has been overdue longest, or None."""
         deadline_ms = self.next_deadline()
         return None if deadline_ms is None or deadline_ms > now_ms else next(iter(self._sets.values()))
 
     def oldest_of(self, sender_id: str) -> SegmentSet | None:
-        """Return the set of a sender that was opened first; of the sender that holds most, if this one has none."""
+        """Return a sender's oldest set, else the oldest set of the sender that holds most bytes; None without sets."""
         holding = self._senders.get(sender_id)
         if holding is None:
             holding = max(self._senders.values(), key=lambda each: each.charged, default=None)

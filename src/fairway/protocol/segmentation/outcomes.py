@@ -1,4 +1,4 @@
-"""What `Reassembler.accept` answers to each content: `MessageComplete`, `SegmentKept` or `Refused`."""
+"""The results of `Reassembler.accept`: `MessageComplete`, `SegmentKept` or `Refused`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SetLost:
 
     key: SetKey
     reason: LossReason | None
-    """SEGMENTS_EXPIRED, HASH_MISMATCH, or SEGMENTS_EVICTED after `Reassembler.evict`; None if nothing is lost, because
-    the set had late segments of a completed message."""
+    """SEGMENTS_EXPIRED, HASH_MISMATCH, or SEGMENTS_EVICTED after `Reassembler.evict`. None if nothing is lost: the set
+    held late segments of a completed message."""
     sds_ids: tuple[str, ...]
     """SDS ids of its segments, in segment order."""
 
@@ -36,14 +36,14 @@ class MessageComplete:
 
     payload: bytes
     segments: SegmentSet | None = None
-    """The segments that came; None if the content is a message of its own (SEGMENTATION, "Sending": unmodified)."""
+    """The segments that arrived; None if the content is a whole message (SEGMENTATION, "Sending": unmodified)."""
     recovered: bool = False
     """Whether Reed-Solomon computed lost data segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKept:
-    """The segment is held, or its message was complete before. Its content may be acknowledged."""
+    """The segment was kept, or its message was complete before. Its content may be acknowledged."""
 
     segments: SegmentSet
     """The set of the segment."""
@@ -52,18 +52,18 @@ class SegmentKept:
     is_duplicate: bool = False
     """Whether an open set already held the segment."""
     merged_ids: tuple[str, ...] = ()
-    """SDS ids of segments of another set that turned out to be late ones of this message."""
+    """SDS ids of another set's segments, now known to be late segments of this message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The content was not kept, and must not be acknowledged: its sender transmits it again."""
+    """The content was not kept and must not be acknowledged: its sender retransmits it."""
 
     reason: str
     """One of "undecodable", "invalid", "oversized", "contradicting", "no-room", "given-up" and "hash-mismatch"."""
     detail: str
     full: Limit | None = None
-    """The bound that leaves no room; None for other reasons."""
+    """The limit that is reached; None for other reasons."""
     key: SetKey | None = None
     """The set of the segment, if its message was given up."""
     lost: SetLost | None = None
@@ -75,32 +75,32 @@ Outcome = MessageComplete | SegmentKept | Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassemblyStatistics:
-    """Counts since the reassembler was made, and what it holds now."""
+    """Counts since the reassembler was created, and its present size."""
 
     whole_messages: int
-    """Contents that are messages of their own, and no segments."""
+    """Contents that are whole messages, not segments."""
     segments_stored: int
     """Segments that were kept, including those that completed their set."""
     segments_duplicate: int
-    """Segments that were held already."""
+    """Copies of segments of open sets."""
     segments_surplus: int
-    """Segments of messages that were complete already."""
+    """Segments that arrived after their message was complete."""
     segments_discarded: Mapping[str, int]
-    """Contents that were refused, by `Refused.reason`."""
+    """Refused contents, by `Refused.reason`."""
     messages_completed: int
     """Messages reassembled from segments."""
     messages_recovered: int
-    """Messages of these that needed Reed-Solomon."""
+    """Those of these messages that needed Reed-Solomon."""
     sets_rejected: int
     """Sets discarded because the hash of their payload was wrong."""
     sets_expired: int
-    """Sets given up because no new segment came for too long."""
+    """Sets that expired without a new segment."""
     sets_evicted: int
-    """Sets given up by `Reassembler.evict`."""
+    """Sets evicted by `Reassembler.evict`."""
     open_sets: int
     """Incomplete sets held now."""
     late_sets: int
-    """Incomplete sets of these that may hold late segments of a completed message."""
+    """Those of these sets that may hold late segments of a completed message."""
     open_segments: int
     """Segments held now in incomplete sets."""
     buffered_bytes: int

@@ -1,27 +1,27 @@
-"""Put segments together again (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
+"""`Reassembler`: rebuilds payloads from segments (SEGMENTATION, "Receiving"; LIP-243, "Reconstruction").
 
-Pure: time is an argument, and `Reassembler.accept` answers to each segment with `MessageComplete`, `SegmentKept` or
-`Refused`. Segments may come in any order, more than once, from many senders at once, and some may never come. Each
-sending of a payload is returned once, and only with the Keccak-256 that its segments name.
+The reassembler is pure: time is an argument. `Reassembler.accept` returns `MessageComplete`, `SegmentKept` or `Refused`
+for each segment. Segments may arrive in any order, repeatedly, and from many senders at once; some may never arrive.
+Each sending of a payload is returned once, and only with the Keccak-256 that its segments name.
 
-A segment that is kept is acknowledged, and a sender takes a message for delivered once enough of its segments are
-acknowledged. So the reassembler
+A kept segment is acknowledged. A sender considers a message delivered once enough of its segments are acknowledged.
+Therefore the reassembler
 
-* discards nothing that it kept: a quota refuses new segments;
-* holds fewer segments of a set than suffice. The segment that suffices is kept only if the hash is right. If it is
-  wrong, that segment is refused and the set is given up;
-* refuses further segments of a set that it gave up, so that the sender never takes that message for delivered.
+* keeps a segment until its set ends: a full quota refuses new segments;
+* holds too few segments of a set to rebuild the payload. It keeps the segment that suffices only if the hash matches;
+  otherwise it refuses that segment and gives up the set;
+* refuses further segments of a set that it gave up, so the sender never considers that message delivered.
 
-The first content for an index counts; another one is refused.
+The first content for an index is valid; a different one is refused.
 
-Equal payloads have equal hashes, so two sendings of one payload are told apart by SDS ids and Lamport timestamps
-(`SegmentSet.may_hold`). A segment goes to the nearest sending in which its index is free; if there is none, it begins a
-new sending. A sender that is held up between two segments has others far from those before. They begin a set that
-lacks what the completed one has, and are recognised as late (`SegmentSet.may_be_rest_of`).
+Equal payloads have equal hashes. SDS ids and Lamport timestamps distinguish two sendings of one payload
+(`SegmentSet.may_hold`). A segment joins the nearest sending in which its index is free, or else begins a new sending.
+If a sender pauses between two segments, the later segments are far from the earlier ones. They begin a new set, which
+has none of the completed set's segments, and are recognised as late (`SegmentSet.may_be_rest_of`).
 
-No segment is trusted: the counts that it claims allocate nothing, each sender has a quota, and whatever is kept is
-forgotten in the end. A store can mirror the state: ``on_change`` is called with the key of each row that changed,
-`Reassembler.row` returns its value, and `Reassembler.load` takes all rows back.
+Segments are not trusted: the counts that they claim allocate no memory, each sender has a quota, and every set is
+forgotten in the end. A store can mirror the state: the reassembler calls ``on_change`` with the key of each changed
+row, `Reassembler.row` returns its value, and `Reassembler.load` restores all rows.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
     from fairway.wire.segment import Segment, SegmentFormat
 
 MAX_REMEMBERED_SENDINGS: Final = 16
-"""Ended sendings of one payload by one sender that are remembered: each new segment is compared with all."""
+"""Ended sendings of one payload by one sender that are remembered; each new segment is compared with all of them."""
 
 _OF_ONE_SENDER: Final = 8
-"""One sender may use one part in so many of ``max_buffered_bytes``."""
+"""Divisor of ``max_buffered_bytes`` for the share of one sender."""
 
 IDS_PER_SET: Final = 16
-"""SDS ids kept for each ended set, on average; a message of 1 MiB has 12 segments by default."""
+"""SDS ids kept per ended set, on average; by default a message of 1 MiB has 12 segments."""
 
 
 class _Identity(NamedTuple):
-    """What the segments of all sendings of one payload by one sender have in common."""
+    """The common key of all sendings of one payload by one sender."""
 
     sender_id: str
     payload_hash: bytes
@@ -73,14 +73,14 @@ class _Identity(NamedTuple):
 
 
 def _ignore(_key: str) -> None:
-    """Serve as ``on_change`` if the state is not stored."""
+    """Ignore a change: the ``on_change`` of a reassembler whose state is not stored."""
 
 
 class Reassembler:
     """Reassembles the messages of one channel.
 
-    ``on_change`` is called with the key of each row that was put or deleted; `row` returns None if it was deleted.
-    By default the ``quotas`` follow from ``config.max_buffered_bytes``.
+    The reassembler calls ``on_change`` with the key of each row that was put or deleted; `row` returns None for a
+    deleted one. The default ``quotas`` follow from ``config.max_buffered_bytes``.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Reassembler:
         self._turn = 0
         self._counts: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
-        # LIP-243 bounds every participant's segments by one configured size. SEGMENTATION makes the size the
-        # sender's own choice, so there the bound is what may be kept of a sender at all.
+        # LIP-243 bounds all segments by one configured size. With SEGMENTATION each sender chooses the size, so the
+        # bound is the quota of a sender.
         self._max_payload_bytes = (
             config.segment_size_bytes if segment_format.self_describing else self.quotas.bytes_per_sender
         )
@@ -121,13 +121,13 @@ class Reassembler:
     ) -> Outcome:
         """Keep the content of an SDS message, or refuse it.
 
-        A segment that ``is_next`` may exceed quotas (`fairway.protocol.segmentation.open_sets`). ``waiting_bytes`` are
-        taken by complete messages that wait for their causal place, and count as used. Raises nothing.
+        With ``is_next`` a segment may exceed quotas (`fairway.protocol.segmentation.open_sets`). ``waiting_bytes`` is
+        the size of complete messages that wait for delivery; it counts as used. Raises no error.
         """
         try:
             segment = self._format.decode(content)
         except SegmentError as error:
-            # Where whole messages are not wrapped, what is no protobuf is one.
+            # If whole messages are not wrapped, a content that is not protobuf is a whole message.
             is_other = error.reason == UNDECODABLE and not self._format.self_describing
             if not is_other and self._format.is_segment(content):
                 return self._refuse(error.reason, str(error))
@@ -158,7 +158,7 @@ class Reassembler:
             return SegmentKept(segments=target, is_duplicate=True)
         counts = target.counts_with(segment)
         if sum(counts) > MAX_SEGMENTS:
-            # A segment of SEGMENTATION names one count, of data or of parity: only both together may be too many.
+            # A segment of SEGMENTATION names only the data or only the parity count, so the sum is checked here.
             return self._refuse(INVALID, f"{sum(counts)} segments, at most {MAX_SEGMENTS} allowed")
         if not target.fits_shards(segment):
             return self._refuse("contradicting", "its length does not fit the other segments of its message")
@@ -177,14 +177,14 @@ class Reassembler:
         return SegmentKept(segments=target)
 
     def is_piece(self, content: bytes, payload: bytes) -> bool:
-        """Return whether the content of an SDS message is a data segment of a payload, where its index says."""
+        """Return whether the content of an SDS message is a data segment of a payload, at its index."""
         try:
             return self._format.decode(content).is_piece_of(payload)
         except SegmentError:
             return False
 
     def expire(self, now_ms: int) -> tuple[SetLost, ...]:
-        """Give up the sets that gained no segment for reassembly_timeout_ms.
+        """Give up the sets without a new segment for reassembly_timeout_ms.
 
         SEGMENTATION, "Receiving": incomplete reconstructions SHOULD be garbage-collected after a timeout.
         """
@@ -194,23 +194,23 @@ class Reassembler:
         return tuple(lost)
 
     def evict(self, sender_id: str) -> SetLost | None:
-        """Give up a sender's oldest incomplete set, or the oldest of the sender that holds most, to make room.
+        """Evict a sender's oldest incomplete set, or else the oldest set of the sender that holds most bytes.
 
-        Only for receivers that acknowledge nothing, such as the reader of an archive.
+        Only for receivers that send no acknowledgements, such as the reader of an archive.
         """
         oldest = self._open.oldest_of(sender_id)
         return None if oldest is None else self._give_up(oldest, LossReason.SEGMENTS_EVICTED)
 
     def completed(self) -> Iterator[SegmentSet]:
-        """Yield each completed set that is remembered."""
+        """Yield the remembered completed sets."""
         return (ended for ended in self._ended.values() if ended.state is SetState.COMPLETED)
 
     def next_deadline(self) -> int | None:
-        """Return when `expire` will next have something to do, in ms; None if nothing is incomplete."""
+        """Return when `expire` is due next, in ms; None without incomplete sets."""
         return self._open.next_deadline()
 
     def statistics(self) -> ReassemblyStatistics:
-        """Return counts since this reassembler was made, and what it holds now."""
+        """Return counts since this reassembler was created, and its present size."""
         counts = self._counts
         return ReassemblyStatistics(
             whole_messages=counts["whole_messages"],
@@ -236,13 +236,13 @@ class Reassembler:
             yield from records.rows_of(kept)
 
     def row(self, key: str) -> Row | None:
-        """Return the value of one row, or None if it is (now) deleted."""
+        """Return the value of a row, or None if it was deleted."""
         return records.row_at(key, lambda name: self._open.get(name) or self._ended.get(name))
 
     def load(self, rows: Iterable[tuple[str, Row]]) -> None:
-        """Take back the state of an earlier reassembler with the same configuration; this one must be new.
+        """Restore the state of an earlier reassembler with the same configuration; this one must be new.
 
-        Raises `SnapshotError` for rows that are not such a state.
+        Raises `SnapshotError` for unreadable rows.
         """
         for kept in records.restored(rows):
             self._turn = max(self._turn, kept.turn)
@@ -262,7 +262,10 @@ class Reassembler:
     def _sending_of(
         self, sendings: Iterable[SegmentSet], segment: Segment, sds_id: str, lamport: int
     ) -> SegmentSet | None:
-        """Return the set that has a segment, or the nearest one, the oldest of several, that may get it; else None."""
+        """Return the set that has a segment, or the nearest set that may take it, or None.
+
+        Of several sets at the same distance the oldest one counts.
+        """
         index, self_describing = SegmentIndex.of(segment), self._format.self_describing
         free: list[SegmentSet] = []
         for known in sendings:
@@ -274,7 +277,7 @@ class Reassembler:
         return min(free, key=lambda known: known.distance(segment, lamport), default=None)
 
     def _assembled(self, target: SegmentSet, segment: Segment) -> bytes | Unassembled | None:
-        """Return the payload of a set and one more segment; None if more segments are needed."""
+        """Return the payload of a set with one more segment; None if more segments are needed."""
         # SEGMENTATION, "Receiving": MUST attempt reconstruction when the number of available (data + parity) segments
         # equals or exceeds the data segment count.
         data_count, parity_count = target.counts_with(segment)
@@ -286,8 +289,8 @@ class Reassembler:
             return assemble(target.key, payloads, data_count, parity_count)
         if count < parity_count or parity_count < 2:
             return None
-        # All parity came and no data, which would tell the number of data segments. There are at least as many as
-        # parity segments; if there are not more, the parity suffices.
+        # All parity and no data arrived, so the number of data segments is unknown. It is at least the number of
+        # parity segments; if the two are equal, the parity suffices.
         payloads = {**target.payloads, SegmentIndex.of(segment): segment.payload}
         payload = assemble(target.key, payloads, parity_count, parity_count)
         if not isinstance(payload, bytes):
@@ -330,7 +333,7 @@ class Reassembler:
         return MessageComplete(payload=payload, segments=target, recovered=recovered)
 
     def _mismatch(self, target: SegmentSet, segment: Segment, sds_id: str, lamport: int) -> Refused:
-        """Give a set up whose segments suffice and give another payload; the last one is refused."""
+        """Give up a set whose payload has the wrong hash, and refuse its last segment."""
         self._end(target, SetState.GIVEN_UP, segment, sds_id, lamport)
         self._refused[HASH_MISMATCH] += 1
         self._counts[LossReason.HASH_MISMATCH.name] += 1
@@ -338,12 +341,12 @@ class Reassembler:
         return Refused(reason=HASH_MISMATCH, detail=Unassembled.MISMATCH.value, key=target.key, lost=lost)
 
     def _completed_by(self, rest: SegmentSet, more: SegmentIndex | None = None) -> SegmentSet | None:
-        """Return the completed set whose late segments a set may hold; None if it is another sending."""
+        """Return the completed set to which the segments of a set may belong as late ones; else None."""
         sendings = self._sendings.get(_identity_of(rest), ())
         return next((known for known in sendings if rest.may_be_rest_of(known, more)), None)
 
     def _merge(self, rest: SegmentSet, completed: SegmentSet) -> tuple[str, ...]:
-        """Remember the segments of an open set as late ones of a completed set; return their SDS ids."""
+        """Move the segments of an open set to a completed set, as late ones; return their SDS ids."""
         if rest.name not in self._open:
             return ()
         self._open.remove(rest)
@@ -371,7 +374,7 @@ class Reassembler:
         sds_id: str = "",
         lamport: int = 0,
     ) -> None:
-        """End a set, with the ``last`` segment if there is one."""
+        """End a set, with the ``last`` segment if one is given."""
         held = list(target.payloads)
         if target.name in self._open:
             self._open.remove(target)
@@ -386,7 +389,7 @@ class Reassembler:
         self._remember(target, len(target.ids))
 
     def _remember(self, ended: SegmentSet, new_ids: int) -> None:
-        """Keep an ended set as the most recently changed one, and forget others if there are too many."""
+        """Remember an ended set as the most recently changed one, and forget the oldest beyond the limits."""
         ended.turn = self._next_turn()
         self._ended[ended.name] = ended
         self._ended.move_to_end(ended.name)

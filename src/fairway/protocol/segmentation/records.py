@@ -1,6 +1,7 @@
-"""The reassembler's state as rows of plain values, for a store that keeps keys and tuples.
+"""The reassembler's state as rows: keys and tuples of plain values.
 
-There is one row for each set, with the SDS ids of its segments, and one for each segment whose payload is held.
+A set has one row, and each segment whose payload is held has one. Once the set has ended, its row has the SDS ids of
+its segments.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def rows_of(kept: SegmentSet) -> Iterator[tuple[str, Row]]:
 
 
 def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
-    """Return the row at a key, or None if there is none; ``find`` looks a set up by its name."""
+    """Return the row of a key, or None; ``find`` returns the set of a name."""
     kind, _, rest = key.partition("/")
     if kind == _SET:
         kept = find(rest)
@@ -51,7 +52,7 @@ def row_at(key: str, find: Callable[[str], SegmentSet | None]) -> Row | None:
 
 
 def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
-    """Return the sets in rows, the least recently changed first; raises `SnapshotError` for rows of another kind."""
+    """Return the sets in rows, the least recently changed first; raise `SnapshotError` for unreadable rows."""
     sets: dict[str, SegmentSet] = {}
     segment_rows: list[Row] = []
     try:
@@ -70,7 +71,7 @@ def restored(rows: Iterable[tuple[str, Row]]) -> list[SegmentSet]:
 
 
 def _set_row(kept: SegmentSet) -> Row:
-    # The ids of an open set are in the rows of its segments, so that this row stays small while the set grows.
+    # The rows of the segments have the ids of an open set, so this row stays small while the set grows.
     ids = () if kept.is_open else tuple((*index, sds_id) for index, sds_id in sorted(kept.ids.items()))
     counts = (kept.data_count, kept.parity_count, kept.first_base, kept.last_base)
     return (*kept.key, *counts, kept.grown_ms, kept.turn, kept.state.value, ids)

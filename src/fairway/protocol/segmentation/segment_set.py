@@ -1,8 +1,8 @@
 """A segment set: the segments of one sending of one payload by one sender.
 
-An open set holds the payloads of its segments, always fewer than suffice to rebuild the message. A set that has ended,
-complete or given up, holds no payloads, but remembers the SDS id of each segment. So copies and late segments are
-recognised. Memory is used only for segments that came, never for the counts that a segment claims.
+An open set holds the payloads of its segments, always too few to rebuild the message. An ended set, complete or given
+up, holds no payloads. It has the SDS id of each segment, to recognise copies and late segments. Memory is used only for
+segments that arrived, never for the counts that a segment claims.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class SetKey(NamedTuple):
     sender_id: str
     payload_hash: bytes
     payload_length: int | None
-    """None with SEGMENTATION, whose segments do not name it."""
+    """None with SEGMENTATION, whose segments do not name the length."""
     generation: int
-    """Number of the sending among those of the same payload; 0 for the oldest one that is remembered."""
+    """One more than that of the newest remembered sending of the same payload; 0 without one."""
 
 
 class SegmentIndex(NamedTuple):
-    """Which segment of its message a segment is; they sort in segment order."""
+    """The position of a segment in its message; indices sort in segment order."""
 
     is_parity: bool
     number: int
@@ -48,40 +48,40 @@ class SegmentIndex(NamedTuple):
 
 
 FIRST_INDEX: Final = SegmentIndex(is_parity=False, number=0)
-"""Index of the segment that a sender makes, and stamps, first."""
+"""Index of the first segment of a message, which has the lowest Lamport timestamp."""
 
 
 class SetState(Enum):
-    """Whether a set waits for segments, and if not, how it ended."""
+    """Whether a set is open, completed or given up."""
 
     OPEN = "open"
     COMPLETED = "completed"
     GIVEN_UP = "given-up"
-    """Its further segments are refused: if they were acknowledged, the sender would take the message for delivered."""
+    """Its further segments are refused, so the sender does not consider the message delivered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SegmentSet:
     """The segments of one sending.
 
-    The base of a segment is its Lamport timestamp less its segment order. A sender makes the segments of a message one
-    after the other, so that their bases are near each other. The set keeps the range of the bases seen.
+    The base of a segment is its Lamport timestamp minus its segment order. A sender stamps the segments of a message
+    one after the other, so their bases are close to each other. The set has the range of the bases seen.
     """
 
     key: SetKey
     data_count: int
-    """0 while it is unknown, because only parity segments of SEGMENTATION came."""
+    """0 if it is unknown, because only parity segments of SEGMENTATION arrived."""
     parity_count: int
-    """0 for none, and while it is unknown, because only data segments of SEGMENTATION came."""
+    """0 for none, or if it is unknown, because only data segments of SEGMENTATION arrived."""
     first_base: int
     last_base: int
     grown_ms: int = 0
-    """When it gained its newest segment, by the clock of `Reassembler.accept`."""
+    """Arrival of its newest segment, by the clock of `Reassembler.accept`."""
     turn: int = 0
     """Number of its newest change, counted over all sets."""
     state: SetState = SetState.OPEN
     ids: dict[SegmentIndex, str] = field(default_factory=dict)
-    """SDS ids of the segments that came, by index."""
+    """SDS ids of the segments that arrived, by index."""
     payloads: dict[SegmentIndex, bytes] = field(default_factory=dict)
     """Payloads of the segments, by index; empty once the set has ended."""
     name: str = field(init=False)
@@ -115,51 +115,51 @@ class SegmentSet:
 
     @property
     def sds_ids(self) -> tuple[str, ...]:
-        """SDS ids of the segments that came, in segment order."""
+        """SDS ids of the segments that arrived, in segment order."""
         return tuple(self.ids[index] for index in sorted(self.ids))
 
     @property
     def orders(self) -> dict[int, str]:
-        """SDS ids of the segments that came, by segment order, in that order."""
+        """SDS ids of the segments that arrived, by segment order, ascending."""
         return {index.order(self.data_count): self.ids[index] for index in sorted(self.ids)}
 
     def order_of(self, sds_id: str) -> int:
-        """Return the segment order of a segment that came."""
+        """Return the segment order of a segment that arrived."""
         return next(index.order(self.data_count) for index, known in self.ids.items() if known == sds_id)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every segment came; no while the number of parity segments is unknown."""
+        """Whether every segment arrived; False while the number of parity segments is unknown."""
         counts_are_known = bool(self.parity_count) or self.key.payload_length is not None
         return counts_are_known and len(self.ids) == self.total
 
     @property
     def total(self) -> int:
-        """Number of all segments, as far as it is known."""
+        """Number of data and parity segments, as far as they are known."""
         return self.data_count + self.parity_count
 
     def counts_with(self, segment: Segment) -> tuple[int, int]:
-        """Return the numbers of data and parity segments by this set and a segment; 0 if neither tells."""
+        """Return the numbers of data and parity segments, from this set or from a segment; 0 if unknown."""
         return self.data_count or segment.data_count, self.parity_count or segment.parity_count
 
     def counts_agree(self, segment: Segment, *, self_describing: bool) -> bool:
-        """Return whether a segment claims the same numbers of segments as those before it, as far as it claims any."""
+        """Return whether the numbers of segments that a segment claims agree with this set."""
         if self_describing:
             return (self.data_count, self.parity_count) == (segment.data_count, segment.parity_count)
         return _agree(self.data_count, segment.data_count) and _agree(self.parity_count, segment.parity_count)
 
     def contradicts(self, segment: Segment, *, self_describing: bool) -> bool:
-        """Return whether it is incomplete and has other numbers of segments, or another content for an index."""
+        """Return whether the set is open, and a segment differs in the counts or in the content at its index."""
         if not self.is_open:
             return False
         agrees = self.counts_agree(segment, self_describing=self_describing)
         return not agrees or self.payloads.get(SegmentIndex.of(segment)) != segment.payload
 
     def may_hold(self, segment: Segment, lamport: int) -> bool:
-        """Return whether a segment, whose index is free, may be of this sending.
+        """Return whether a segment, whose index is free, may belong to this sending.
 
-        The Lamport timestamps of two sendings differ by at least the number of segments of one. A slow sender spreads
-        the bases, and those of its missing segments may be as far away. No segment is stamped before the first one.
+        The Lamport timestamps of two sendings differ by at least the number of segments of one. If a sender is slow,
+        the bases spread, and missing segments may be as far away. The first segment has the lowest timestamp.
         """
         if self.state is SetState.OPEN:
             return True
@@ -169,12 +169,12 @@ class SegmentSet:
         return self.distance(segment, lamport) < reach
 
     def distance(self, segment: Segment, lamport: int) -> int:
-        """Return how far the base of a segment is from those of the set."""
+        """Return the distance of a segment's base from the bases of the set; 0 within their range."""
         base, shift = self._base(segment, lamport), self._shift(segment)
         return max(self.first_base - shift - base, base - (self.last_base - shift), 0)
 
     def fits_shards(self, segment: Segment) -> bool:
-        """Return whether Reed-Solomon can use a segment together with those here.
+        """Return whether the lengths of a segment and of the present ones fit Reed-Solomon.
 
         "Implementations that apply parity SHALL use fixed-size shards", but the last data segment is sent unpadded.
         """
@@ -192,7 +192,7 @@ class SegmentSet:
         )
 
     def put(self, segment: Segment, sds_id: str, lamport: int) -> None:
-        """Take a segment into an open set, and note the numbers of segments that it names."""
+        """Add a segment to an open set, and note the numbers of segments that it names."""
         base, shift = self._base(segment, lamport), self._shift(segment)
         self.first_base = min(self.first_base - shift, base)
         self.last_base = max(self.last_base - shift, base)
@@ -207,7 +207,7 @@ class SegmentSet:
         self.data_count = data_count
 
     def may_be_rest_of(self, completed: SegmentSet, more: SegmentIndex | None = None) -> bool:
-        """Return whether it may hold late segments of a completed set of the same payload, whose sender was held up.
+        """Return whether this set may hold late segments of a completed set of the same payload.
 
         ``more`` is the index of a segment that completes this set.
         """
@@ -222,7 +222,7 @@ class SegmentSet:
         return lamport - SegmentIndex.of(segment).order(self.data_count or segment.data_count)
 
     def _shift(self, segment: Segment) -> int:
-        """Return by how much the bases shift if the segment is the first that names ``data_count``."""
+        """Return the shift of the bases if the segment is the first to name ``data_count``; else 0."""
         return (self.data_count or segment.data_count) - self.data_count
 
 

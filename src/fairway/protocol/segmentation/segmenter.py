@@ -1,10 +1,13 @@
-"""Cut a payload into segments with parity (SEGMENTATION, "Sending" and "Reed-Solomon"; LIP-243, "Segmentation").
+"""`Segmenter`: splits a payload into segments (SEGMENTATION, "Sending", "Reed-Solomon"; LIP-243, "Segmentation").
 
-Invariants: every receiver reassembles what `Segmenter.split` returns to the payload; no segment exceeds the configured
-size; there are at most 256; and a payload that is sent unmodified never looks like a segment.
+Invariants:
 
-The formats differ in the plan: how long a piece of the payload is, how many segments and parity segments there are, and
-whether a payload that fits one segment is sent unmodified. How segments are made by a plan is the same for all.
+* Every receiver can reassemble the payload from the segments of `Segmenter.split`.
+* No segment exceeds the configured size, and a message has at most 256 segments.
+* A payload that is sent unmodified is never decoded as a segment.
+
+The formats differ only in the plan: the size of a piece, the numbers of data and parity segments, and whether a payload
+that fits one segment is sent unmodified.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
     from fairway.options import SegmentationConfig
 
 LIP_243_HEADROOM_BYTES: Final = 128
-"""Room in a segment of LIP-243 for every field beside the payload, as nim-segmentation leaves it."""
+"""Bytes reserved in a segment of LIP-243 for all fields except the payload, as in nim-segmentation."""
 
 LIP_243_MIN_SEGMENT_BYTES: Final = LIP_243_HEADROOM_BYTES + leopard.SHARD_ALIGNMENT
-"""The smallest segment of LIP-243 that holds one aligned piece."""
+"""Size of the smallest segment of LIP-243: one aligned piece."""
 
 _RATE_SCALE: Final = 1_000_000
-# The parity rate as an integer: in floating point, 0.125 * 8 may come out just above 1.
+# Scale of the parity rate as an integer, which avoids rounding errors of floating point.
 
 
 def logical_message_id(payload: bytes) -> str:
@@ -41,23 +44,23 @@ def logical_message_id(payload: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingSegment:
-    """One segment on its way out."""
+    """A segment to send."""
 
     content: bytes
     """The content of one SDS message."""
     order: int
-    """Its segment order: data segments from 0, then parity segments; they are sent in it."""
+    """Segment order: data segments from 0, then parity segments. Segments are sent in this order."""
     data_count: int
-    """Data segments of the message; 1 if it was not segmented."""
+    """Data segments of the message; 1 if the payload is sent unmodified."""
     is_parity: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segmentation:
-    """A payload, ready to be sent in segments."""
+    """The segments of a payload."""
 
     payload_hash: bytes | None
-    """Keccak-256 of the payload; None if it travels unmodified."""
+    """Keccak-256 of the payload; None if it is sent unmodified."""
     segments: tuple[OutgoingSegment, ...]
 
 
@@ -69,7 +72,7 @@ class _Plan:
 
 
 def parity_segments(data_count: int, rate: float, *, round_up: bool) -> int:
-    """Return how many parity segments a rate gives, at most as many as there are data segments."""
+    """Return the number of parity segments for a rate, at most ``data_count``."""
     scaled = data_count * round(rate * _RATE_SCALE)
     return min(data_count, -(-scaled // _RATE_SCALE) if round_up else scaled // _RATE_SCALE)
 
@@ -77,9 +80,9 @@ def parity_segments(data_count: int, rate: float, *, round_up: bool) -> int:
 class Segmenter:
     """Splits payloads for one channel.
 
-    Raises `ConfigurationError` when the configuration cannot work with the format. With ``single_segment_parity``, a
-    LIP-243 message of one data segment has parity, too. That is a copy of the segment, so by default it has none, and
-    is sent again if it is lost.
+    Raises `ConfigurationError` if the configuration does not fit the format. With ``single_segment_parity``, a LIP-243
+    message of one data segment also has parity, which is a copy of the segment. By default it has none: a lost segment
+    is retransmitted.
     """
 
     def __init__(
@@ -93,14 +96,14 @@ class Segmenter:
         self._format = segment_format
         self._single_segment_parity = single_segment_parity
         self.segment_payload_bytes = _payload_bytes(config, segment_format)
-        """Longest piece of a payload in one segment."""
+        """Most payload bytes in one segment."""
         self.limit_bytes = min(config.max_message_size_bytes, self.segment_payload_bytes * self._max_data_count())
-        """Longest payload that one message takes."""
+        """Most payload bytes in one message."""
 
     def split(self, payload: bytes) -> Segmentation:
-        """Return the payload in segments, in the order in which they should be sent.
+        """Return the segments of a payload, in sending order.
 
-        Raises `MessageTooLargeError`, and `EmptyPayloadError` where the format cannot carry an empty payload.
+        Raises `MessageTooLargeError`, and `EmptyPayloadError` if the format cannot carry an empty payload.
         """
         plan = self._plan(payload)
         if plan is not None:
@@ -110,12 +113,12 @@ class Segmenter:
         return Segmentation(payload_hash=None, segments=(segment,))
 
     def segment_count(self, payload: bytes) -> int:
-        """Return how many segments `split` makes of a payload, without making them; it raises the same errors."""
+        """Return how many segments `split` returns for a payload; raise the same errors."""
         plan = self._plan(payload)
         return 1 if plan is None else plan.data_count + plan.parity_count
 
     def _plan(self, payload: bytes) -> _Plan | None:
-        """Return how a payload is cut; None if it is transmitted unmodified."""
+        """Return the plan for a payload; None if it is sent unmodified."""
         if len(payload) > self.limit_bytes:
             raise MessageTooLargeError(
                 len(payload),
@@ -132,14 +135,14 @@ class Segmenter:
             parity_count = self.parity_count(data_count)
             return _Plan(piece_bytes=self.segment_payload_bytes, data_count=data_count, parity_count=parity_count)
         if self._format.is_segment(payload):
-            # Sent unmodified, this payload would be taken for a segment of some other message. Two data
-            # segments are the fewest that SEGMENTATION allows; each receiver joins them again.
+            # Receivers would decode this payload, sent unmodified, as a segment of another message. SEGMENTATION
+            # requires at least two data segments.
             data_count = 1 if self._format.self_describing else 2
             return _Plan(piece_bytes=-(-len(payload) // data_count), data_count=data_count, parity_count=0)
         return None
 
     def parity_count(self, data_count: int) -> int:
-        """Return how many parity segments a message of so many data segments has."""
+        """Return the number of parity segments of a message with ``data_count`` data segments."""
         config = self._config
         if self._format.self_describing:
             if data_count == 1 and not self._single_segment_parity:
@@ -147,14 +150,14 @@ class Segmenter:
             return parity_segments(data_count, config.parity_rate, round_up=True)
         if not config.parity_rate:
             return 0
-        # The specification tells only the rate; existing senders round down, so that of an eighth 2 to 7 segments
-        # would have no parity.
+        # The specification gives only the rate. Existing senders round down: at a rate of 1/8, messages of 2 to 7
+        # segments have no parity.
         count = parity_segments(data_count, config.parity_rate, round_up=False)
-        # "MUST NOT produce more than 256 total segments": parity is a MAY, so it is parity that gives way.
+        # "MUST NOT produce more than 256 total segments": parity is a MAY and is omitted beyond that.
         return count if data_count + count <= MAX_SEGMENTS else 0
 
     def _max_data_count(self) -> int:
-        """Return how many data segments leave room for their parity within 256 segments."""
+        """Return the most data segments of a message; with LIP-243, including its parity, at most 256 in total."""
         if not self._format.segments_any:
             return 1
         if not self._format.self_describing:
@@ -213,8 +216,7 @@ def _waku_size(config: SegmentationConfig) -> int:
 
 
 def _lip_243_size(config: SegmentationConfig) -> int:
-    # LIP-243 limits the encoded segment. As in nim-segmentation the piece is aligned also without parity, so that
-    # every receiver can decode whatever parity another sender adds.
+    # LIP-243 limits the encoded segment. As in nim-segmentation, the piece is aligned even without parity.
     if config.segment_size_bytes < LIP_243_MIN_SEGMENT_BYTES:
         raise ConfigurationError(
             f"segment_size_bytes must be at least {LIP_243_MIN_SEGMENT_BYTES} with LIP-243, "
