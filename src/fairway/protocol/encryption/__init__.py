@@ -1,9 +1,10 @@
-"""The encryption hook (LIP-173, "Encryption Hook") and the ciphers that ship.
+"""The encryption hook (LIP-173, "Encryption Hook") and the included ciphers.
 
-`hook` is what the stack calls: fail-closed in both directions, synchronous or not. `aead` has the ciphers
-for a group that shares one key; `payload_v1` those of 26/WAKU2-PAYLOAD, which js-waku reads, and `encoder`
-the encoder and decoder of RELIABLE-CHANNEL-API around them. Below lie `payload_frame`, `ecies`, `secp256k1` and
-`entropy`, one layout or primitive each.
+* `hook` calls a cipher for the stack, synchronous or asynchronous, and fails closed in both directions.
+* `aead` has the ciphers for a group with a shared key.
+* `payload_v1` has the ciphers of 26/WAKU2-PAYLOAD, which js-waku reads.
+* `encoder` has the encoder and the decoder of RELIABLE-CHANNEL-API.
+* `payload_frame`, `ecies`, `secp256k1` and `entropy` each have one layout or primitive.
 """
 
 from __future__ import annotations

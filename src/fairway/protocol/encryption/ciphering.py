@@ -1,7 +1,7 @@
-"""Calling the encryption hook without waiting for it (LIP-173, "Encryption Hook").
+"""`Ciphering`: calls the encryption hook without waiting for it (LIP-173, "Encryption Hook").
 
-A hook may answer at once or return an awaitable. The protocol never awaits: `Ciphering.encrypt` and
-`Ciphering.decrypt` return an `AwaitCipher` then, and `Ciphering.done` returns the result once the shell has it.
+A hook may return bytes or an awaitable. The protocol never awaits. For an awaitable `Ciphering.encrypt` and
+`Ciphering.decrypt` return an `AwaitCipher`; the shell awaits it and passes the result to `Ciphering.done`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairway.protocol.effects import AwaitCipher
 from fairway.protocol.encryption import Encryption, decrypt, encrypt
 
 MAX_PENDING: Final = 10_000
-"""Results that may be awaited at the same time; a message that comes beyond them is not decrypted, and comes again."""
+"""Results awaited at the same time at most. Beyond that a received message is dropped; its sender retransmits it."""
 
 
 class _Work(Enum):
@@ -26,10 +26,10 @@ class _Work(Enum):
 
 
 class Ciphered(NamedTuple):
-    """The result of a hook that was awaited."""
+    """The result of an asynchronous hook."""
 
     carried: object
-    """What was given to `Ciphering.encrypt` or `Ciphering.decrypt` for it."""
+    """The ``carried`` argument of `Ciphering.encrypt` or `Ciphering.decrypt`."""
     result: bytes | Exception
 
 
@@ -39,7 +39,7 @@ class Ciphering:
     def __init__(self, encryption: Encryption | None) -> None:
         self._encryption = encryption
         self._pending: dict[int, tuple[object, _Work]] = {}
-        """For each token what the result is for, and what is awaited."""
+        """``carried`` and the kind of work, by token."""
         self._under_way: Counter[_Work] = Counter()
         self._token = 0
 
@@ -56,7 +56,7 @@ class Ciphering:
     def encrypt(self, plaintext: bytes, carried: object, *, is_content: bool = False) -> bytes | AwaitCipher:
         """Return the encrypted bytes, or the effect that awaits them; then `done` returns them with ``carried``.
 
-        Raises `EncryptionError` if the hook fails. Nothing is sent then; there is no fallback to plaintext.
+        Raises `EncryptionError` if the hook fails. The message is not sent; plaintext is never a fallback.
         """
         if self._encryption is None:
             return plaintext
@@ -67,7 +67,7 @@ class Ciphering:
     def decrypt(self, ciphertext: bytes, carried: object) -> bytes | AwaitCipher:
         """Return the plaintext, or the effect that awaits it; then `done` returns it with ``carried``.
 
-        Raises `DecryptionError` if it cannot be decrypted, which is usual on a content topic that others use as well.
+        Raises `DecryptionError` if the hook fails, which is usual on a content topic with several channels.
         """
         if self._encryption is None:
             return ciphertext
@@ -77,7 +77,7 @@ class Ciphering:
         return opened if isinstance(opened, bytes) else self._await(opened, carried, _Work.DECRYPT)
 
     def done(self, token: int, result: bytes | BaseException) -> Ciphered | None:
-        """Take the result of an awaitable, and return it with what it is for; None for an unknown token."""
+        """Return the result of an awaitable with its ``carried``; None for an unknown token."""
         pending = self._pending.pop(token, None)
         if pending is None:
             return None

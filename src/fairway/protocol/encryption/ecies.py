@@ -1,17 +1,16 @@
-"""ECIES on secp256k1: encrypting to a public key that only the holder of its private key can open.
+"""ECIES on secp256k1: encryption to a public key.
 
-26/WAKU2-PAYLOAD, "ECIES" (from Ethereum's RLPx), as js-waku and go-ethereum write it:
+26/WAKU2-PAYLOAD, "ECIES" (from Ethereum's RLPx), in the format of js-waku and go-ethereum:
 
     R (65) || iv (16) || c = AES-128-CTR(kE, iv, message) || HMAC-SHA-256(SHA-256(kM), iv || c) (32)
 
-R is the public key of a private key that is made for this message and forgotten. kE || kM (16 bytes each)
-is the NIST SP 800-56 concatenation KDF of the shared x coordinate, which at 32 bytes of output is one
-SHA-256.
+R is the public key of an ephemeral private key, which is made for this message and forgotten. kE || kM (16 bytes each)
+is the NIST SP 800-56 concatenation KDF of the shared x coordinate; for 32 bytes of output it is one SHA-256.
 
-Invariant: nothing is decrypted before its MAC was verified in constant time, and R must be a point of the
-curve. The scheme proves that a message is whole, not who sent it: anyone can encrypt to a public key, so sign
-where that matters. R takes part only through its x coordinate, so the one alteration that goes unseen is R
-for its mirror image -R; it opens to the same message.
+Invariant: the MAC is verified in constant time before decryption, and R must be a point of the curve. The scheme
+authenticates the message, not its sender: any participant can encrypt to a public key, so sign if that matters. Only
+the x coordinate of R is used. Replacing R by its mirror image -R is therefore not detected, and decrypts to the same
+message.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _IV_BYTES: Final = 16
 _AES_KEY_BYTES: Final = 16
 _MAC_BYTES: Final = 32
 OVERHEAD_BYTES: Final = PUBLIC_KEY_BYTES + _IV_BYTES + _MAC_BYTES
-"""How much longer the encrypted form is than the message."""
+"""Length of the encrypted form minus the length of the message."""
 
 
 def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) -> bytes:
@@ -38,7 +37,7 @@ def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) 
     try:
         ephemeral = PrivateKey(draw(random_bytes, PRIVATE_KEY_BYTES))
     except ConfigurationError as cause:
-        # One draw in 2**128 of a sound source; a source that gives zeros fails here, as it should.
+        # A sound source fails here once in 2**128 draws; a source of zeros fails always.
         raise EncryptionError("the source of random bytes gave no usable ephemeral key") from cause
     iv = draw(random_bytes, _IV_BYTES)
     encryption_key, mac_key = _derive(ephemeral.shared_x(public_key))
@@ -47,7 +46,7 @@ def ecies_encrypt(public_key: bytes, message: bytes, random_bytes: RandomBytes) 
 
 
 def ecies_decrypt(private_key: PrivateKey, encrypted: bytes) -> bytes:
-    """Open what was encrypted to the public key of ``private_key``, else raise `DecryptionError`."""
+    """Decrypt a message to the public key of ``private_key``, or raise `DecryptionError`."""
     if len(encrypted) < OVERHEAD_BYTES:
         raise DecryptionError(f"{len(encrypted)} bytes are too few for an ECIES message")
     try:
@@ -63,7 +62,7 @@ def ecies_decrypt(private_key: PrivateKey, encrypted: bytes) -> bytes:
 
 def _derive(shared_x: bytes) -> tuple[bytes, bytes]:
     """Return kE and the hash of kM (26/WAKU2-PAYLOAD, "ECIES": ``kE || kM = KDF(S, 32)``)."""
-    # The KDF's first and only block: a 32-bit counter that starts at 1, then the secret.
+    # The only block of the KDF: a 32-bit counter that starts at 1, then the secret.
     key_material = hashlib.sha256(b"\x00\x00\x00\x01" + shared_x).digest()
     return key_material[:_AES_KEY_BYTES], hashlib.sha256(key_material[_AES_KEY_BYTES:]).digest()
 

@@ -1,13 +1,12 @@
-"""Encoder and decoder of RELIABLE-CHANNEL-API: a content topic and a cipher, held together.
+"""Encoder and decoder of RELIABLE-CHANNEL-API: a content topic with a cipher.
 
-The first text of RELIABLE-CHANNEL-API ("Create Reliable Channel") gives a channel an encoder and a decoder; its later
-text gives it a content topic, and LIP-173 an encryption as well. `Encoder` and `Decoder` are that pair with the
-names of js-waku, and a channel takes ``content_topic`` and ``encryption`` out of them ("All messages sent and
-received in the channel MUST use the same encoder and decoder"). Used on their own they turn a payload into
-a `WakuMessage` and back.
+The first text of RELIABLE-CHANNEL-API ("Create Reliable Channel") gives a channel an encoder and a decoder. Its later
+text gives it a content topic, and LIP-173 adds an encryption. `Encoder` and `Decoder` have the names of js-waku. A
+channel uses their ``content_topic`` and ``encryption`` ("All messages sent and received in the channel MUST use the
+same encoder and decoder"). Alone they convert a payload to a `WakuMessage` and back.
 
-Invariant: what `Decoder.decode` returns came on its topic, under its cipher's WakuMessage version, and
-opened.
+Invariant: `Decoder.decode` returns only payloads with its content topic and its cipher's WakuMessage version that were
+decrypted.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TopicAndCipher:
-    """What an encoder and its decoder have in common."""
+    """The common fields of `Encoder` and `Decoder`."""
 
     content_topic: str
-    """Where the messages go, and come from."""
+    """Content topic of the messages."""
     encryption: Encryption | None = None
-    """What encrypts and opens them; None sends and takes plaintext."""
+    """Cipher of the messages; None for plaintext."""
 
     def __post_init__(self) -> None:
         check_type("content_topic", self.content_topic, str, "give one such as /my-app/1/team/proto")
@@ -59,13 +58,13 @@ class _TopicAndCipher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder(_TopicAndCipher):
-    """Makes encrypted WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
+    """Encodes WakuMessages for one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel").
 
-    `symmetric` and `ecies` make one for 26/WAKU2-PAYLOAD; any other cipher goes in as ``encryption``.
+    `symmetric` and `ecies` return an encoder for 26/WAKU2-PAYLOAD; give any other cipher as ``encryption``.
     """
 
     ephemeral: bool = False
-    """Whether stores are asked not to keep the messages."""
+    """Whether the messages are marked as ephemeral, so that stores do not keep them."""
 
     @classmethod
     def symmetric(
@@ -119,21 +118,21 @@ class Encoder(_TopicAndCipher):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder(_TopicAndCipher):
-    """Opens the WakuMessages of one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
+    """Decodes the WakuMessages of one content topic (RELIABLE-CHANNEL-API, "Create Reliable Channel")."""
 
     @classmethod
     def symmetric(cls, content_topic: str, key: bytes, *, trusted_signers: Iterable[bytes] | None = None) -> Self:
-        """Return a decoder that opens with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
+        """Return a decoder that decrypts with a shared key (26/WAKU2-PAYLOAD, "Symmetric")."""
         return cls(content_topic=content_topic, encryption=SymmetricPayload(key, trusted_signers=trusted_signers))
 
     @classmethod
     def ecies(cls, content_topic: str, private_key: bytes, *, trusted_signers: Iterable[bytes] | None = None) -> Self:
-        """Return a decoder that opens with a private key (26/WAKU2-PAYLOAD, "Asymmetric")."""
+        """Return a decoder that decrypts with a private key (26/WAKU2-PAYLOAD, "Asymmetric")."""
         cipher = EciesPayload(private_key=private_key, trusted_signers=trusted_signers)
         return cls(content_topic=content_topic, encryption=cipher)
 
     def decode(self, message: WakuMessage) -> DecodedPayload:
-        """Return the payload of ``message`` and, if it was signed, by whom; else raise `DecryptionError`."""
+        """Return the payload of ``message`` and, if it is signed, the signer; or raise `DecryptionError`."""
         if message.content_topic != self.content_topic:
             raise DecryptionError("the message is on another content topic")
         encryption = self.encryption

@@ -1,9 +1,8 @@
-"""Random bytes as an argument: where nonces, padding and ephemeral keys come from.
+"""The source of random bytes for nonces, padding and ephemeral keys.
 
-Only encryption needs randomness below the shells. It is drawn through a
-function that the caller hands in (`os.urandom` by default), so a test or a simulation can replay
-every encrypted byte. Invariant: a source that fails or gives too few bytes stops the encryption; nothing is ever
-padded out or reused.
+In the protocol only encryption needs randomness. The caller passes the source as an argument (`os.urandom` by default),
+so a test or a simulation can replay every encrypted byte. Invariant: if a source fails or returns too few bytes, the
+encryption fails; random bytes are never padded or reused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from fairway.errors import EncryptionError
 
 RandomBytes = Callable[[int], bytes]
-"""Gives as many unpredictable bytes as it is asked for, as `os.urandom` does."""
+"""Returns the requested number of unpredictable bytes, as `os.urandom` does."""
 
 
 def draw(random_bytes: RandomBytes, size_bytes: int) -> bytes:

@@ -1,18 +1,16 @@
-"""The encryption hook: the only place where a channel's bytes are encrypted and opened.
+"""The encryption hook: the only module that encrypts and decrypts the bytes of a channel.
 
-LIP-173, "Encryption Hook": an upper layer may plug in any cipher; it is applied to each segment after SDS
-on the way out and before SDS on the way in. With no hook the channel sends plaintext, and only then.
+LIP-173, "Encryption Hook": the application may supply any cipher. It is applied to each segment, after SDS for sent
+messages and before SDS for received ones. Only a channel without a hook sends plaintext.
 
-Invariant, in both directions *fail-closed*: `encrypt` either gives what the hook made of the plaintext or
-raises `EncryptionError`, so nothing leaves in clear because a cipher broke; `decrypt` either gives what the
-hook made of the ciphertext or raises `DecryptionError`, so nothing unopened is mistaken for a message.
-Whatever a hook raises or returns, no other exception comes out. Only `KeyboardInterrupt` and `SystemExit`, which
-end the program, pass, and a cancellation of the task that awaits the hook. A plain hook cannot be cancelled: a
-`CancelledError` that it raises is a failure.
+Invariant: the hook *fails closed* in both directions. `encrypt` returns the bytes of the cipher or raises
+`EncryptionError`, so a broken cipher never causes plaintext to be sent. `decrypt` returns the bytes of the cipher or
+raises `DecryptionError`, so ciphertext is never decoded as a message. Any other exception of a cipher becomes one of
+these two errors. The exceptions are `KeyboardInterrupt` and `SystemExit`, and a cancellation of the task that awaits an
+asynchronous cipher. A `CancelledError` of a synchronous cipher is a failure.
 
-A hook must be authenticated (AEAD): SDS trusts what `decrypt` returns. This module cannot check that, just as
-it cannot tell a broken cipher that returns its input from a null cipher that was plugged in on purpose, so
-the latter is allowed: the author of a hook decides what it hides.
+The cipher must be authenticated (AEAD): SDS trusts the result of `decrypt`. This module cannot check that. A cipher
+that returns its input unchanged is allowed, because it may be intended.
 """
 
 from __future__ import annotations
@@ -31,11 +29,10 @@ MAX_WAKU_VERSION: Final = 2**32 - 1
 
 @runtime_checkable
 class Encryption(Protocol):
-    """What a caller's cipher must have. Each method may be a plain function or a coroutine function.
+    """The methods of a cipher. Each may be a plain function or a coroutine function.
 
-    Failure is an exception, of any type. An optional attribute ``waku_version: int`` tells the ``version``
-    of the WakuMessage that carries the ciphertext (14/WAKU2-MESSAGE: 1 for 26/WAKU2-PAYLOAD); without it
-    the version is 0.
+    A method fails by raising any exception. The optional attribute ``waku_version: int`` is the ``version`` of the
+    WakuMessage with the ciphertext (14/WAKU2-MESSAGE: 1 for 26/WAKU2-PAYLOAD); the default is 0.
     """
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
@@ -43,18 +40,18 @@ class Encryption(Protocol):
         ...
 
     def decrypt(self, ciphertext: bytes, /) -> bytes | Awaitable[bytes]:
-        """Return the plaintext of ``ciphertext``, or raise when it was not encrypted for this cipher."""
+        """Return the plaintext of ``ciphertext``, or raise if it was not encrypted for this cipher."""
         ...
 
 
 def check_encryption(encryption: Encryption | None) -> None:
-    """Raise `ConfigurationError` if an object is no cipher."""
+    """Raise `ConfigurationError` if an object is not a cipher."""
     advice = "give a cipher with encrypt(bytes) and decrypt(bytes), such as fairway.encryption.AesGcm(key), not a key"
     check_type("encryption", encryption, Encryption | None, advice)
 
 
 def waku_version_of(encryption: Encryption | None) -> int:
-    """Return the WakuMessage version under which a hook's ciphertexts travel; 0 for none and by default."""
+    """Return the WakuMessage version for a hook's ciphertexts; 0 without a hook and by default."""
     version = getattr(encryption, "waku_version", 0)
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_WAKU_VERSION:
         raise ConfigurationError(f"waku_version of a cipher must be an integer in 0..2**32-1, not {version!r}")
@@ -62,30 +59,30 @@ def waku_version_of(encryption: Encryption | None) -> int:
 
 
 def encrypt(encryption: Encryption, plaintext: bytes) -> bytes | Awaitable[bytes]:
-    """Encrypt one SDS message; raise `EncryptionError` when the hook does not give its encrypted bytes.
+    """Encrypt one SDS message; raise `EncryptionError` if the hook does not return encrypted bytes.
 
-    LIP-173, "Outgoing message processing", step 3. With an asynchronous hook the result is an
-    awaitable that gives the bytes or raises the same error; the stack hands it outward and never awaits.
+    LIP-173, "Outgoing message processing", step 3. With an asynchronous hook the result is an awaitable that returns
+    the bytes or raises the same error. The stack passes it to the shell and never awaits.
     """
     return _settled(_call(encryption, plaintext, _ENCRYPT), len(plaintext), _ENCRYPT)
 
 
 def decrypt(encryption: Encryption, ciphertext: bytes) -> bytes | Awaitable[bytes]:
-    """Decrypt one received payload; raise `DecryptionError` when the hook does not give its plaintext.
+    """Decrypt one received payload; raise `DecryptionError` if the hook does not return the plaintext.
 
-    LIP-173, "Incoming message processing", step 1. With an asynchronous hook the result is an
-    awaitable that gives the bytes or raises the same error.
+    LIP-173, "Incoming message processing", step 1. With an asynchronous hook the result is an awaitable that returns
+    the bytes or raises the same error.
     """
     return _settled(_call(encryption, ciphertext, _DECRYPT), len(ciphertext), _DECRYPT)
 
 
 def encrypt_at_once(encryption: Encryption, plaintext: bytes) -> bytes:
-    """Encrypt where nothing can be awaited: as `encrypt`, but an asynchronous hook is an `EncryptionError`."""
+    """Encrypt without awaiting: as `encrypt`, but raise `EncryptionError` for an asynchronous hook."""
     return _check(_refuse_awaitable(_call(encryption, plaintext, _ENCRYPT), _ENCRYPT), len(plaintext), _ENCRYPT)
 
 
 def decrypt_at_once(encryption: Encryption, ciphertext: bytes) -> bytes:
-    """Decrypt where nothing can be awaited: as `decrypt`, but an asynchronous hook is a `DecryptionError`."""
+    """Decrypt without awaiting: as `decrypt`, but raise `DecryptionError` for an asynchronous hook."""
     return _check(_refuse_awaitable(_call(encryption, ciphertext, _DECRYPT), _DECRYPT), len(ciphertext), _DECRYPT)
 
 
@@ -94,7 +91,7 @@ class _Direction:
     method: str
     error: type[EncryptionError | DecryptionError]
     may_vanish: bool
-    """Whether no bytes are a good answer to some bytes."""
+    """Whether an empty result for a non-empty argument is valid."""
 
 
 _ENCRYPT: Final = _Direction(method="encrypt", error=EncryptionError, may_vanish=False)
@@ -103,7 +100,7 @@ _DECRYPT: Final = _Direction(method="decrypt", error=DecryptionError, may_vanish
 
 def _call(encryption: Encryption, argument: bytes, direction: _Direction) -> object:
     try:
-        # Looked up inside the try: an object without the method is a failing hook as well.
+        # The lookup is inside the try: a missing method is a failure of the hook too.
         return getattr(encryption, direction.method)(argument)
     except (direction.error, KeyboardInterrupt, SystemExit):
         raise
@@ -118,10 +115,10 @@ def _settled(result: object, argument_size: int, direction: _Direction) -> bytes
 
 
 class _Pending(Awaitable[bytes]):
-    """Give an awaitable's result the same treatment as a plain one.
+    """Checks the result of an awaitable as that of a plain function.
 
-    Nothing in fairway.protocol awaits it. Its coroutine begins only when the shell awaits it, so that Python does not
-    warn of a coroutine that was never awaited in a program that ends before.
+    The shell awaits it, not fairway.protocol. Its own coroutine begins only then: if the program ends before, Python
+    does not warn of a coroutine that was never awaited.
     """
 
     def __init__(self, result: Awaitable[object], argument_size: int, direction: _Direction) -> None:
@@ -146,7 +143,7 @@ def _refuse_awaitable(result: object, direction: _Direction) -> object:
     if not inspect.isawaitable(result):
         return result
     if inspect.iscoroutine(result):
-        # It will never run; without this Python warns of a coroutine that was never awaited.
+        # The coroutine never runs; close() avoids Python's warning.
         result.close()
     raise direction.error(f"the encryption hook's {direction.method} is asynchronous and cannot be awaited here")
 
@@ -162,5 +159,5 @@ def _check(result: object, argument_size: int, direction: _Direction) -> bytes:
 
 
 def _failure(direction: _Direction, cause: BaseException) -> EncryptionError | DecryptionError:
-    # The cause's own text may quote key or plaintext: it is chained, not repeated.
+    # The text of the cause may contain the key or the plaintext: the cause is chained, its text not repeated.
     return direction.error(f"the encryption hook's {direction.method} raised {type(cause).__name__}")

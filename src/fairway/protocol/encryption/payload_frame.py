@@ -1,15 +1,17 @@
-"""The inner frame of 26/WAKU2-PAYLOAD: what is encrypted is not the payload but this.
+"""The inner frame of 26/WAKU2-PAYLOAD, the plaintext of its ciphers.
 
     flags (1) || payload length (1 to 3, little-endian) || payload || padding || [signature (65)]
 
-Flags: bits 0 and 1 are the size of the length field, bit 2 tells that a signature is there. 26/WAKU2-PAYLOAD leaves
-the byte order of the length open; implementations write the lowest byte first. The signature covers the
-Keccak-256 of all that stands before it.
+Flags: bits 0 and 1 are the size of the length field; bit 2 is set if the frame has a signature. 26/WAKU2-PAYLOAD does
+not define the byte order of the length; implementations write the lowest byte first. The signature covers the
+Keccak-256 of all bytes before it.
 
-Invariant: a frame that was written has a size that is a multiple of 256 with 1 to 256 bytes of random
-padding, as js-waku writes it, so that its size tells little ("Padding"). A frame that was read gives a
-payload that lies wholly before padding and signature, or a `DecryptionError`; its padding may have any size
-and content. (js-waku gives a shortened payload for a length that points beyond the end.)
+Invariants:
+
+* The size of a written frame is a multiple of 256, with 1 to 256 bytes of random padding as in js-waku, to hide the
+  payload's size ("Padding").
+* The payload of a read frame is complete and ends before padding and signature; otherwise `decode_frame` raises
+  `DecryptionError`. The padding may have any size and content. js-waku truncates the payload if its length is too long.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from fairway.protocol.encryption.secp256k1 import SIGNATURE_BYTES, PrivateKey, r
 from fairway.wire.hashing import keccak256
 
 MAX_PAYLOAD_BYTES: Final = 2**24 - 1
-"""Two bits hold the size of the length field, so a length has at most 3 bytes."""
+"""Longest payload: the length field has at most 3 bytes, because two bits give its size."""
 PADDING_TARGET_BYTES: Final = 256
 
 _LENGTH_SIZE_MASK: Final = 0b011
@@ -32,14 +34,14 @@ _SIGNED_FLAG: Final = 0b100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPayload:
-    """What an encrypted payload held. ``bytes()`` of it is the payload."""
+    """A decrypted payload and its signature. ``bytes()`` of it is the payload."""
 
     payload: bytes
-    """What the sender gave to be encrypted."""
+    """The plaintext."""
     signature: bytes | None = None
-    """r, s and recovery id, 65 bytes; None when the sender did not sign."""
+    """r, s and recovery id, 65 bytes; None without a signature."""
     signer_public_key: bytes | None = None
-    """The key that made the signature, 65 bytes; whose key that is the reader must know from elsewhere."""
+    """Public key of the signature, 65 bytes. It does not identify a participant; the reader must know the key."""
 
     def __bytes__(self) -> bytes:
         """Return the payload."""
@@ -47,7 +49,7 @@ class DecodedPayload:
 
 
 def encode_frame(payload: bytes, signer: PrivateKey | None, random_bytes: RandomBytes) -> bytes:
-    """Return the frame of ``payload``, padded and, if there is a signer, signed; size a multiple of 256."""
+    """Return the padded frame of ``payload``, signed if a signer is given."""
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise EncryptionError(
             f"26/WAKU2-PAYLOAD holds at most {MAX_PAYLOAD_BYTES} bytes, this payload has {len(payload)}"
@@ -57,15 +59,14 @@ def encode_frame(payload: bytes, signer: PrivateKey | None, random_bytes: Random
     flags = length_size if signer is None else length_size | _SIGNED_FLAG
     head = bytes([flags]) + len(payload).to_bytes(length_size, "little")
     unpadded_size = len(head) + len(payload) + (0 if signer is None else SIGNATURE_BYTES)
-    # "Padding": the size "SHOULD be a multiple of 256 bytes". A whole 256 where nothing was needed, as
-    # js-waku does.
+    # "Padding": the size "SHOULD be a multiple of 256 bytes". A multiple gets 256 more bytes, as in js-waku.
     padding = draw(random_bytes, PADDING_TARGET_BYTES - unpadded_size % PADDING_TARGET_BYTES)
     frame = head + payload + padding
     return frame if signer is None else frame + signer.sign(keccak256(frame))
 
 
 def decode_frame(frame: bytes) -> DecodedPayload:
-    """Return what the frame holds, or raise `DecryptionError` if it breaks a rule."""
+    """Return the payload and signature of a frame, or raise `DecryptionError` if the frame is invalid."""
     length_size = frame[0] & _LENGTH_SIZE_MASK if frame else 0
     if not length_size:
         raise DecryptionError("the encrypted frame has no payload length")
@@ -73,7 +74,7 @@ def decode_frame(frame: bytes) -> DecodedPayload:
     end = start + int.from_bytes(frame[1:start], "little")
     signed = bool(frame[0] & _SIGNED_FLAG)
     covered_size = len(frame) - SIGNATURE_BYTES if signed else len(frame)
-    # A length field that is cut off fails here as well: it ends beyond the frame.
+    # A truncated length field fails here too: it ends beyond the frame.
     if end > covered_size:
         raise DecryptionError("the encrypted frame is shorter than its payload length says")
     if not signed:

@@ -3,13 +3,12 @@
 Two ciphers over one inner frame (`payload_frame`), byte-compatible with js-waku's
 ``@waku/message-encryption``:
 
-* `SymmetricPayload`, AES-256-GCM under a key that the group shares: ciphertext || tag (16) || iv (12). The
-  bound on messages per key of `aead` holds here too.
+* `SymmetricPayload`, AES-256-GCM with a shared key: ciphertext || tag (16) || iv (12). The bound on messages per key
+  of `aead` also applies here.
 * `EciesPayload`, ECIES on secp256k1: encrypted to a public key, see `ecies`. A group shares one pair of keys.
 
-Both are an `Encryption` hook with ``waku_version`` 1, and both can sign. The hook gives only the payload;
-`open` also tells who signed it, and ``trusted_signers`` makes the signature binding: what none of them
-signed does not open.
+Both are an `Encryption` hook with ``waku_version`` 1, and both can sign. `decrypt` returns only the payload; `open`
+also returns the signer. With ``trusted_signers``, a payload without a signature of one of these keys is rejected.
 
 Invariant: ``encrypt`` raises only `EncryptionError`, ``open`` and ``decrypt`` only `DecryptionError`.
 """
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WAKU_VERSION: Final = 1
-"""14/WAKU2-MESSAGE, "Payload encryption": the payload is encrypted as 26/WAKU2-PAYLOAD says."""
+"""14/WAKU2-MESSAGE, "Payload encryption": the version of a payload encrypted by 26/WAKU2-PAYLOAD."""
 
 
 class PayloadCipher(ABC):
-    """What both ciphers share: the frame, the signature and who may have made it."""
+    """The common base of both ciphers: the frame, the signature and the trusted signers."""
 
     waku_version: ClassVar[int] = WAKU_VERSION
 
@@ -58,19 +57,19 @@ class PayloadCipher(ABC):
 
     @property
     def signer_public_key(self) -> bytes | None:
-        """The public key under which this cipher signs, 65 bytes; None when it does not."""
+        """The public key of this cipher's signatures, 65 bytes; None if it does not sign."""
         return None if self._signer is None else self._signer.public_key
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Frame, sign if asked to, and encrypt ``plaintext`` (at most 2**24 - 1 bytes)."""
+        """Encrypt ``plaintext`` (at most 2**24 - 1 bytes), signed if ``sign_with`` was given."""
         return self._encrypt_frame(encode_frame(plaintext, self._signer, self._random_bytes))
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
-        """Return the payload that `encrypt`, or another implementation of 26/WAKU2-PAYLOAD, encrypted."""
+        """Return the payload of a ciphertext of 26/WAKU2-PAYLOAD, or raise `DecryptionError`."""
         return self.open(ciphertext).payload
 
     def open(self, ciphertext: bytes) -> DecodedPayload:
-        """Return the payload and who signed it; `DecryptionError` also for a signer who is not trusted."""
+        """Return the payload and its signer; raise `DecryptionError`, also if the signer is not trusted."""
         if len(ciphertext) > MAX_CIPHERTEXT_BYTES:
             raise DecryptionError(f"{len(ciphertext)} bytes are more than any encrypted payload has")
         decoded = decode_frame(self._decrypt_frame(ciphertext))
@@ -90,10 +89,10 @@ class PayloadCipher(ABC):
 
 
 class SymmetricPayload(PayloadCipher):
-    """26/WAKU2-PAYLOAD, "Symmetric": AES-256-GCM under a shared 32-byte key.
+    """26/WAKU2-PAYLOAD, "Symmetric": AES-256-GCM with a shared 32-byte key.
 
-    ``sign_with`` is a 32-byte secp256k1 private key. With ``trusted_signers``, a collection of 65-byte
-    public keys, only what one of them signed opens.
+    ``sign_with`` is a 32-byte secp256k1 private key. ``trusted_signers`` is a collection of 65-byte public keys; a
+    payload without a signature of one of them is rejected.
     """
 
     def __init__(
@@ -128,12 +127,12 @@ class SymmetricPayload(PayloadCipher):
 
 
 class EciesPayload(PayloadCipher):
-    """26/WAKU2-PAYLOAD, "Asymmetric": encrypted to a public key, opened with its private key.
+    """26/WAKU2-PAYLOAD, "Asymmetric": encrypted to a public key, decrypted with its private key.
 
-    With ``private_key`` alone (32 bytes) it encrypts to that key's own public key: the group that shares the
-    pair. With ``public_key`` alone (65 bytes) it can only encrypt. With both it writes to one peer and reads
-    as another. ``sign_with`` and ``trusted_signers`` are as in `SymmetricPayload`; without them anyone who
-    knows the public key can write.
+    With ``private_key`` alone (32 bytes) it encrypts to the public key of that key, for a group that shares the pair.
+    With ``public_key`` alone (65 bytes) it can only encrypt. With both it encrypts to ``public_key`` and decrypts with
+    ``private_key``. ``sign_with`` and ``trusted_signers`` are as in `SymmetricPayload`; without them, knowledge of the
+    public key is enough to write.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class EciesPayload(PayloadCipher):
         else:
             raise ConfigurationError("EciesPayload needs a public_key to encrypt, a private_key to open, or both")
         self.public_key: bytes = public_key
-        """The key that is encrypted to, 65 bytes."""
+        """Public key of the recipient, 65 bytes."""
 
     def __repr__(self) -> str:
         reads = "only encrypts" if self._private_key is None else f"opens for {self._private_key.public_key.hex()}"
@@ -170,11 +169,10 @@ class EciesPayload(PayloadCipher):
 
 
 class PayloadKeyRing:
-    """Several keys as one cipher: encrypts with the first, opens with the first that can.
+    """Several ciphers as one: encrypts with the first, and tries all of them to decrypt.
 
-    26/WAKU2-PAYLOAD, "Decoding a message": a node SHOULD try both symmetric and asymmetric decryption,
-    because the kind is not on the wire. It also carries a group over a change of keys: the new key first,
-    the old one behind it.
+    26/WAKU2-PAYLOAD, "Decoding a message": a node SHOULD try both symmetric and asymmetric decryption, because the
+    message does not name its kind. For a change of keys, give the new key first and the old key second.
     """
 
     waku_version: ClassVar[int] = WAKU_VERSION
@@ -194,11 +192,11 @@ class PayloadKeyRing:
         return self._ciphers[0].encrypt(plaintext)
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
-        """Return the payload, opened by whichever cipher can."""
+        """Return the payload, decrypted by the first cipher that succeeds."""
         return self.open(ciphertext).payload
 
     def open(self, ciphertext: bytes) -> DecodedPayload:
-        """Return the payload and its signer; `DecryptionError` of the last cipher when none can."""
+        """Return the payload and its signer; raise the last cipher's `DecryptionError` if all fail."""
         for cipher in self._ciphers[:-1]:
             try:
                 return cipher.open(ciphertext)

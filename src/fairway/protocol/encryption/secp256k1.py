@@ -1,10 +1,10 @@
-"""secp256k1 as Ethereum uses it: keys, ECDH, and signatures from which the signer's public key is recovered.
+"""secp256k1 as in Ethereum: keys, ECDH, and signatures from which the signer's public key is recovered.
 
-26/WAKU2-PAYLOAD, "Signature" and "ECIES", rest on three operations. What touches a private key (its public
-key, the shared x coordinate, the ECDSA nonce and signature) is done by the `cryptography` package in
-constant time. What it does not offer is to *recover* the public key from a signature, so that is done here
-in Python integers (SEC 1, section 4.1.6). Its running time depends on its input, and may: signature, digest
-and the key that comes out are known to all who read the message. Nothing secret ever enters it.
+26/WAKU2-PAYLOAD, "Signature" and "ECIES", need three operations. The `cryptography` package does all operations with a
+private key (its public key, the shared x coordinate, the ECDSA nonce and signature) in constant time. It cannot
+*recover* the public key from a signature; this module does that in Python integers (SEC 1, section 4.1.6). The time of
+the recovery depends on its input, which is harmless: each reader of the message knows the signature, the digest and the
+public key. No secret is an input.
 
 Keys are 32 bytes (private) and 65 bytes (public: 0x04, x, y). Signatures are 65 bytes: r, s, recovery id.
 """
@@ -51,7 +51,7 @@ def get_public_key(private_key: bytes) -> bytes:
 
 
 class PrivateKey:
-    """A private key that was checked once. Its repr shows only the public key; it pickles with the secret."""
+    """A checked private key. Its repr shows only the public key; its pickle contains the secret."""
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, bytes) or len(secret) != PRIVATE_KEY_BYTES:
@@ -72,13 +72,13 @@ class PrivateKey:
         return PrivateKey, (self._secret,)
 
     def shared_x(self, public_key: bytes) -> bytes:
-        """Return the x coordinate of the ECDH point, 32 bytes; ValueError if not given a point."""
+        """Return the x coordinate of the ECDH point, 32 bytes; raise ValueError if ``public_key`` is not a point."""
         return self._key.exchange(ec.ECDH(), _point_of(public_key))
 
     def sign(self, digest: bytes) -> bytes:
         """Return r, s and the recovery id (0 or 1) of the ECDSA signature of a 32-byte digest, 65 bytes."""
         r, s = utils.decode_dss_signature(self._key.sign(digest, _ecdsa()))
-        # Of the two valid s the lower one, as every Ethereum library writes it.
+        # The lower one of the two valid s, as in every Ethereum library.
         s = min(s, _N - s)
         compact = r.to_bytes(32, "big") + s.to_bytes(32, "big")
         for recovery_id in (b"\x00", b"\x01"):
@@ -98,10 +98,10 @@ def require_public_key(public_key: bytes) -> None:
 
 
 def recover_public_key(digest: bytes, signature: bytes) -> bytes:
-    """Return the 65-byte public key under which ``signature`` signs the 32-byte ``digest``.
+    """Return the 65-byte public key that verifies ``signature`` for the 32-byte ``digest``.
 
-    Every key verifies only its own signatures, so recovering *is* verifying: compare the result with the
-    key that is expected. `DecryptionError` if no key can have made this signature.
+    Recovering *is* verifying: compare the result with the expected key. Raises `DecryptionError` for a signature
+    without such a key.
     """
     parity = _PARITY_OF_V.get(signature[64]) if len(signature) == SIGNATURE_BYTES else None
     if parity is None:
@@ -128,9 +128,8 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes:
 
 
 def _ecdsa() -> ec.ECDSA:
-    # The digest comes ready made (Keccak-256); SHA-256 names its length and the hash of the RFC 6979 nonce.
-    # Deterministic: a weak source of random bytes cannot give the key away, and js-waku makes the same
-    # signature.
+    # The digest is a Keccak-256; SHA-256 gives its length and the hash of the RFC 6979 nonce. Signatures are
+    # deterministic: a weak source of random bytes cannot reveal the key, and js-waku makes the same signature.
     try:
         return ec.ECDSA(utils.Prehashed(hashes.SHA256()), deterministic_signing=True)
     except UnsupportedAlgorithm as cause:
@@ -138,20 +137,20 @@ def _ecdsa() -> ec.ECDSA:
 
 
 def _point_of(public_key: bytes) -> ec.EllipticCurvePublicKey:
-    # Compressed forms are valid encodings but not of this wire: js-waku refuses them.
+    # Compressed forms are valid encodings, but js-waku rejects them.
     if len(public_key) != PUBLIC_KEY_BYTES:
         raise ValueError("not an uncompressed point")
     return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256K1(), public_key)
 
 
 _Point = tuple[int, int, int]
-"""Jacobian coordinates: (X / Z**2, Y / Z**3) on the curve, or the point at infinity when Z is 0."""
+"""Jacobian coordinates: the point (X / Z**2, Y / Z**3) of the curve, or the point at infinity if Z is 0."""
 
 _INFINITY: Final[_Point] = (1, 1, 0)
 
 
 def _sum_of_products(a: int, p: _Point, b: int, q: _Point) -> _Point:
-    """Return a*p + b*q, both in one pass over the bits (Shamir's trick)."""
+    """Return a*p + b*q, computed in one pass over the bits (Shamir's trick)."""
     addends = {(0, 1): q, (1, 0): p, (1, 1): _add(p, q)}
     total = _INFINITY
     for bit in range(max(a.bit_length(), b.bit_length()) - 1, -1, -1):
@@ -182,7 +181,7 @@ def _add(p: _Point, q: _Point) -> _Point:
     h = (q[0] * pz_squared - u) % _P
     slope = (q[1] * pz_squared * p[2] - v) % _P
     if not h:
-        # The same x: the points are equal or opposite.
+        # The same x coordinate: the points are equal or opposite.
         return _INFINITY if slope else _double(p)
     h_squared = h * h % _P
     h_cubed = h * h_squared % _P
