@@ -1,5 +1,5 @@
-"""Every byte layout, one file each: WakuMessage and its hash, topics, requests, SDS, segments, archives.
+"""The byte layouts, one file each: WakuMessage and its hash, topics, requests, SDS, segments, archives.
 
-Pure: nothing here reads a clock, draws a random number, performs I/O or logs. Bytes from outside decode to a
-value or raise `fairway.errors.DecodeError`; generated protobuf types never leave this package.
+The package is pure: it reads no clock, draws no random numbers, does no I/O and does not log. Received bytes decode to
+a value or raise `fairway.errors.DecodeError`. Generated protobuf types are used only in this package.
 """

@@ -1,12 +1,12 @@
 """Message archives as files: the ``WakuMessageArchive`` of LIP-76 and the index over them.
 
-A ``data`` file is archives one after the other, each padded to whole pieces (what BitTorrent cuts files into); an
-``index`` file says where each begins and which time it covers. Invariant: what is decoded here is read message by
-message, so that memory is bounded by one message and a malformed one costs itself only.
+A ``data`` file is a sequence of archives, each padded to a whole number of BitTorrent pieces. An ``index`` file has the
+position and the time of each archive. Invariant: messages are decoded one by one, so memory is bounded by one message,
+and a malformed message affects no other.
 
-LIP-76 leaves the length of a piece open. The writers that exist use 100 KiB, and some of them put the zero bytes behind
-the archive instead of into its ``padding`` field; a reader need not know either, because archives follow each other
-without a gap and a tag of zero ends one.
+LIP-76 does not define the length of a piece. Existing writers use 100 KiB. Some of them write the padding after the
+archive, not into its ``padding`` field. A reader does not need the length: archives follow each other without a gap,
+and a tag of zero ends an archive.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fairway.wire.proto import archive_pb2
 from fairway.wire.protobuf import parse
 
 DEFAULT_PIECE_BYTES: Final = 102_400
-"""What an archive is padded to a multiple of."""
+"""Length of a piece; the size of a padded archive is a multiple of it."""
 MAX_INDEX_BYTES: Final = 67_108_864
-"""Longer indexes are not parsed; an entry has some hundred bytes and stands for a week."""
+"""Size of the longest index that is parsed; an entry has some hundred bytes and covers a week."""
 
 _MESSAGE_FIELD: Final = 3
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -31,10 +31,10 @@ _MAX_VARINT_BYTES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveMetadata:
-    """What one archive covers (LIP-76, WakuMessageArchiveMetadata)."""
+    """The time and topics of an archive (LIP-76, WakuMessageArchiveMetadata)."""
 
     from_time: int
-    """Lowest timestamp; nanoseconds as in a WakuMessage, though seconds occur."""
+    """Lowest timestamp, in nanoseconds as in a WakuMessage; some writers use seconds."""
     to_time: int
     """Highest timestamp."""
     content_topics: tuple[str, ...] = ()
@@ -42,13 +42,13 @@ class ArchiveMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """Where an archive lies (LIP-76, WakuMessageArchiveIndexMetadata)."""
+    """The position of an archive (LIP-76, WakuMessageArchiveIndexMetadata)."""
 
     metadata: ArchiveMetadata
     offset: int
     """Position of its first byte in the data file."""
     pieces: int
-    """Length in pieces; some writers put the length in bytes here."""
+    """Length in pieces; some writers use bytes."""
 
 
 def decode_index(data: bytes) -> tuple[IndexEntry, ...]:
@@ -72,7 +72,7 @@ def decode_index(data: bytes) -> tuple[IndexEntry, ...]:
 def archive_messages(data: bytes | memoryview) -> Iterator[bytes]:
     """Yield the encoded messages of one archive, in its order.
 
-    Raises `DecodeError` where the archive is cut off or is no protobuf, after the messages before that place.
+    Raises `DecodeError` if the archive is truncated or is not protobuf, after the messages before that position.
     """
     view = memoryview(data)
     position = 0
@@ -87,7 +87,7 @@ def archive_messages(data: bytes | memoryview) -> Iterator[bytes]:
 
 
 def _extent(view: memoryview, wire_type: int, position: int) -> tuple[int, int]:
-    """Return where the value of a field begins and ends."""
+    """Return the start and end of a field's value."""
     if wire_type == _VARINT:
         return position, _varint(view, position)[1]
     if wire_type == _LENGTH:

@@ -1,10 +1,10 @@
 """The bloom filter of SDS, bit for bit as in js-waku and nim-sds.
 
-A filter holds the ids of received messages. A hit means possibly acknowledged (SDS, "Review ACK Status"). The channel
-fixes the parameters; on the Waku wire they are not transmitted, so all participants must use the same ones. The two
-wires differ in the string hash, the byte order of 64-bit words, and whether the words carry their parameters.
+A filter contains the ids of received messages. A hit means possibly acknowledged (SDS, "Review ACK Status"). The
+options of the channel fix the parameters. The Waku wire does not transmit them, so all participants must use the same
+ones. The two wires differ in the string hash, the byte order of 64-bit words, and the transmission of the parameters.
 
-The bits are a bytearray in the layout of the wire, so that a snapshot is one copy.
+The bits are a bytearray in the layout of the wire, so a snapshot is one copy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fairway.wire.hashing import farmhash64, murmur3_of_rows, murmur3_pair
 
 _SUFFIX: Final = b" b"
 MAX_HASHES: Final = 12
-"""Most hash functions that a caller can choose, as in Nim and js-waku."""
+"""Most hash functions of a filter, as in Nim and js-waku."""
 _FIRST_COLUMN: Final = (2, 2, 3, 4, 5, 6, 8, 9, 11, 12, 13, 15)
 """Fewest bits per element that the error table of Nim's bloom filter lists for 1, 2, ... 12 hash functions."""
 _LAST_COLUMN: Final = 32
-"""Its widest column: 4 bytes per element."""
+"""Widest column of that table: 4 bytes per element."""
 _REMEMBERED_IDS: Final = 16_384
 """Ids with cached base hashes; all channels of a process on a topic hash the same ids."""
 _FEW: Final = 32
-"""Below this number, ids of one length are hashed faster one by one."""
+"""Number of ids of one length from which hashing them together is faster."""
 
 Hashes = np.ndarray[tuple[int, int], np.dtype[np.uint64]]
 """Two base hashes of each of n ids, shape (n, 2)."""
@@ -78,9 +78,9 @@ def farm_base_hashes_of(texts: Sequence[str]) -> Hashes:
 def _bits_per_element_for(hash_count: int, error_rate: float) -> int:
     """Return the smallest whole m/n at which hash_count functions stay strictly below error_rate.
 
-    Nim and js-waku look this up in a printed table of (1 - e^(-k n/m))^k: three significant digits, held in single
-    precision. Both roundings decide (7 functions at 0.001 need 16 bits, not 15), so they are done here as well. The
-    row of three functions repeats four of its cells, which shifts what follows, and misprints one.
+    Nim and js-waku use a printed table of (1 - e^(-k n/m))^k, with three significant digits in single precision. Both
+    roundings affect the result (7 functions at 0.001 need 16 bits, not 15), so this function applies them too. The row
+    of three functions repeats four cells, which shifts the following ones, and has one misprint.
     """
     repeated = 4 if hash_count == 3 else 0
     for bits in range(_FIRST_COLUMN[hash_count - 1], _LAST_COLUMN + repeated + 1):
@@ -98,7 +98,7 @@ def _bits_per_element_for(hash_count: int, error_rate: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomParameters:
-    """Size of a filter: how many bits, how many hash functions."""
+    """The numbers of bits and of hash functions of a filter."""
 
     capacity: int
     error_rate: float
@@ -126,7 +126,7 @@ class BloomParameters:
 
     @property
     def byte_length(self) -> int:
-        """Bytes of the filter: whole 64-bit words, and a spare one when the bits fill them exactly."""
+        """Bytes of the filter: whole 64-bit words, with a spare word if the bits fill the words exactly."""
         return 8 * (1 + self.bit_count // 64)
 
 
@@ -138,7 +138,7 @@ class BloomWire:
     base_hashes: Callable[[str], tuple[int, int]]
     base_hashes_of: Callable[[Sequence[str]], Hashes]
     byte_flip: int
-    """XOR on the index of a byte: 7 turns 64-bit words big-endian, 0 leaves them little-endian."""
+    """XOR mask for the index of a byte: 7 for big-endian 64-bit words, 0 for little-endian ones."""
 
     def positions(self, message_id: str, parameters: BloomParameters) -> list[int]:
         """Return the bit indices of an id, in the order of the hash functions."""
@@ -146,7 +146,7 @@ class BloomWire:
 
 
 def spread(base_hashes: tuple[int, int], parameters: BloomParameters) -> list[int]:
-    """Return the bit indices that follow from an id's base hashes; those hold for filters of every size."""
+    """Return the bit indices for an id's base hashes, which do not depend on the size of the filter."""
     m = parameters.bit_count
     a, b = base_hashes[0] % m, base_hashes[1] % m
     return [(a + i * b) % m for i in range(parameters.hash_count)]
@@ -201,7 +201,7 @@ class BloomFilter:
             bits[(position >> 3) ^ flip] |= 1 << (position & 7)
 
     def reset(self, positions: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> None:
-        """Make positions the only bits that are set."""
+        """Set the bits at positions and clear all others."""
         flags = np.zeros(self.parameters.byte_length * 8, np.uint8)
         flags[positions] = 1
         packed = np.packbits(flags, bitorder="little")
@@ -211,7 +211,7 @@ class BloomFilter:
         return holds(self._bits, self.wire.positions(message_id, self.parameters), self.wire.byte_flip)
 
     def __bytes__(self) -> bytes:
-        """Return the words as they travel on the wire."""
+        """Return the words in the layout of the wire."""
         return bytes(self._bits)
 
     def set_positions(self) -> list[int]:
@@ -222,7 +222,7 @@ class BloomFilter:
 
 
 def holds(bits: bytes | bytearray, positions: Iterable[int], byte_flip: int) -> bool:
-    """Return whether all positions are set in a filter's bytes; ends at the first that is not."""
+    """Return whether all positions are set in a filter's bytes."""
     for position in positions:  # noqa: SIM110 - asked for every own message that waits: `all` takes twice the time
         if not bits[(position >> 3) ^ byte_flip] >> (position & 7) & 1:
             return False

@@ -1,9 +1,8 @@
 """Filter: a light client subscribes at a service node, which pushes messages to it (12/WAKU2-FILTER).
 
-Presence is kept: js-waku's pings carry a pubsub topic that is present and empty. A push holds the message
-as the very bytes that the service node relayed. What 12/WAKU2-FILTER demands of the combination of fields
-is one sentence per rule in `FilterSubscribeRequest.problem`: a client's encoder refuses such a request, a
-service node answers it with 400.
+Absent and empty fields are distinguished: js-waku's pings have a pubsub topic that is present and empty. A push has the
+exact message bytes that the service node relayed. `FilterSubscribeRequest.problem` has the rules of 12/WAKU2-FILTER for
+combinations of fields. A client's encoder raises an error for a broken rule, and a service node answers with 400.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ FILTER_SUBSCRIBE_PROTOCOL: Final = "/vac/waku/filter-subscribe/2.0.0-beta1"
 """Client to service node: requests and their responses."""
 
 FILTER_PUSH_PROTOCOL: Final = "/vac/waku/filter-push/2.0.0-beta1"
-"""Service node to client: any number of pushes on one stream, never answered."""
+"""Service node to client: any number of pushes on one stream, without responses."""
 
 MAX_REQUEST_BYTES: Final = 1_048_576
-"""Longer requests are not parsed: room for ten thousand content topics."""
+"""Size of the longest request that is parsed, enough for ten thousand content topics."""
 
 MAX_RESPONSE_BYTES: Final = 65_536
-"""Longer responses are not parsed; all they hold is an id, a number and a sentence."""
+"""Size of the longest response that is parsed; a response has an id, a number and a sentence."""
 
 
 class FilterSubscribeType(IntEnum):
-    """What a request asks for (12/WAKU2-FILTER, "Filter Subscribe Types")."""
+    """The types of a request (12/WAKU2-FILTER, "Filter Subscribe Types")."""
 
     SUBSCRIBER_PING = 0
-    """Is there any subscription of mine?"""
+    """Ask whether the client has a subscription."""
     SUBSCRIBE = 1
     """Add these content topics, or refresh them."""
     UNSUBSCRIBE = 2
     """Remove these content topics."""
     UNSUBSCRIBE_ALL = 3
-    """Remove whatever there is."""
+    """Remove all content topics."""
 
 
 _WITH_CRITERIA: Final = frozenset({FilterSubscribeType.SUBSCRIBE, FilterSubscribeType.UNSUBSCRIBE})
@@ -53,14 +52,14 @@ class FilterSubscribeRequest:
     request_id: str
     """Unique; repeated in the response."""
     filter_subscribe_type: FilterSubscribeType
-    """What is asked for."""
+    """Type of the request."""
     pubsub_topic: str | None = None
-    """The shard that the content topics are on; ``None`` is absent, ``""`` is present and empty."""
+    """The shard of the content topics; ``None`` is absent, ``""`` is present and empty."""
     content_topics: tuple[str, ...] = ()
     """The content topics to add or remove."""
 
     def problem(self) -> str | None:
-        """Return what 12/WAKU2-FILTER forbids about this request, or ``None`` if it is in order."""
+        """Return the rule of 12/WAKU2-FILTER that this request breaks, or ``None``."""
         if not self.request_id:
             # "Filter Subscribe Request": "This request MUST contain a request_id".
             return "a filter request needs a request_id"
@@ -76,9 +75,9 @@ class FilterSubscribeResponse:
     """The answer to a `FilterSubscribeRequest`."""
 
     request_id: str
-    """That of the request."""
+    """Id of the request."""
     status_code: int
-    """As in HTTP."""
+    """Status code, as in HTTP."""
     status_desc: str | None = None
     """An explanation for people."""
 
@@ -95,7 +94,7 @@ class MessagePush:
     message_bytes: bytes
     """The encoded `WakuMessage`."""
     pubsub_topic: str | None = None
-    """Where it was published. js-waku and newer node software drop a push without it."""
+    """Pubsub topic of the message. js-waku and newer node software drop a push without it."""
 
     def message(self) -> WakuMessage:
         """Return the message, or raise `DecodeError`."""
@@ -103,7 +102,7 @@ class MessagePush:
 
 
 def encode_filter_subscribe_request(request: FilterSubscribeRequest) -> bytes:
-    """Return ``request`` as protobuf, or raise `ConfigurationError` for what `problem` finds."""
+    """Return ``request`` as protobuf, or raise `ConfigurationError` for a rule that `problem` returns."""
     problem = request.problem()
     if problem is not None:
         raise ConfigurationError(problem)
@@ -119,7 +118,7 @@ def encode_filter_subscribe_request(request: FilterSubscribeRequest) -> bytes:
 def decode_filter_subscribe_request(data: bytes) -> FilterSubscribeRequest:
     """Return the request that ``data`` encodes, or raise `DecodeError`, also for an unknown type of request.
 
-    The combination of fields is not judged here; a service node asks `FilterSubscribeRequest.problem`.
+    Combinations of fields are not checked here; a service node calls `FilterSubscribeRequest.problem`.
     """
     parsed = parse(filter_pb2.FilterSubscribeRequest, data, max_bytes=MAX_REQUEST_BYTES)
     try:
@@ -160,7 +159,7 @@ def encode_message_push(push: MessagePush) -> bytes:
 
 
 def decode_message_push(data: bytes) -> MessagePush:
-    """Return the push that ``data`` encodes, or raise `DecodeError`; the message in it is not looked at.
+    """Return the push that ``data`` encodes, or raise `DecodeError`; its message is not decoded.
 
     12/WAKU2-FILTER, "Message Push": each MessagePush MUST contain one waku_message, so one without is
     refused.

@@ -1,13 +1,13 @@
-"""The hash functions that the two wires are built on.
+"""The hash functions of the two wires.
 
 * ``murmur3_x86_32``: the string hash of Nim before 2.2, which js-waku's bloom filter uses (Profile.WAKU).
 * ``farmhash64``: FarmHash Fingerprint64, the string hash of Nim 2.2 and later, which nim-sds uses for its bloom
   filter and its repair timing (Profile.LOGOS).
 * ``keccak256``: Keccak-256 with the original padding, as Ethereum uses it; **not** SHA3-256 (SEGMENTATION).
 
-Each is written from the published algorithm, in integers, because no maintained Python package offers them all with
-the exact variant; `murmur3_pair` shares the work between an id and the same id with a suffix, and
-`murmur3_of_rows` hashes many texts of one length at once.
+`murmur3_x86_32` and `farmhash64` follow the published algorithms in integers, because no maintained Python package has
+these exact variants. `murmur3_pair` shares the work between an id and the same id with a suffix. `murmur3_of_rows`
+hashes many texts of one length at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def keccak256(data: bytes) -> bytes:
 
 
 def _murmur3_blocks(data: bytes, count: int, state: int) -> int:
-    # 2^32 - 1 stands here as a number, for this is the innermost loop of the protocol.
+    # The mask is a literal, because this is the innermost loop of the protocol.
     for k in struct.unpack_from(f"<{count}I", data):
         k = (k * 0xCC9E2D51) & 0xFFFFFFFF  # noqa: PLW2901 - the algorithm mixes the block in place
         state ^= ((k << 15 | k >> 17) * 0x1B873593) & 0xFFFFFFFF
@@ -54,7 +54,7 @@ def murmur3_x86_32(data: bytes, seed: int = 0) -> int:
 
 
 def murmur3_pair(data: bytes, suffix: bytes) -> tuple[int, int]:
-    """Return the hashes of data and of data followed by suffix, walking the common part once."""
+    """Return the hashes of data and of data followed by suffix; the common part is hashed once."""
     blocks = len(data) // 4
     state = _murmur3_blocks(data, blocks, 0)
     tail = data[blocks * 4 :]

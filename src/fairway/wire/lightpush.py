@@ -13,8 +13,8 @@ development branch) and of go-waku 0.10.1.
 
 * 420: the message failed validation. The timestamp or the RLN proof was refused, so the same content may pass with new
   ones. nwaku also answers 420 for a message that is too large; over REST 500, and in version 2 only the words.
-* 505: no peer got the message. The node has no relay peers, or it has relayed the message before: gossipsub relays a
-  message once, and nwaku does not distinguish the two.
+* 505: the message reached no peer. The node has no relay peers, or it has relayed the message before: gossipsub relays
+  a message once, and nwaku does not distinguish the two.
 * 503: "no peers to relay" in WAKU-LIGHTPUSH, "service not available" in newer node software. In both cases the node
   cannot reach the network now.
 """
@@ -48,7 +48,7 @@ class StatusCode(IntEnum):
     """Result codes of WAKU-LIGHTPUSH, "Examples of possible error codes", and those that node software added."""
 
     SUCCESS = 200
-    """Relayed; ``relay_peer_count`` says to how many peers."""
+    """The node relayed the message to ``relay_peer_count`` peers."""
     BAD_REQUEST = 400
     """The request is malformed."""
     PAYLOAD_TOO_LARGE = 413
@@ -170,7 +170,7 @@ class LightPushRequest:
     request_id: str
     """Repeated in the response."""
     pubsub_topic: str | None = None
-    """Where to publish; absent leaves it to autosharding."""
+    """Pubsub topic of the message; if it is absent, autosharding determines the topic."""
     message_bytes: bytes | None = None
     """The encoded `WakuMessage`. A request without one is a bad request, kept so that it can be answered."""
 
@@ -190,8 +190,8 @@ class LightPushResponse:
     status_desc: str | None = None
     """An explanation for people."""
     relay_peer_count: int | None = None
-    """Peers the message was relayed to; may be absent or 0 on error (WAKU-LIGHTPUSH, "Message Relaying"). A node of
-    ours that is its own network counts itself."""
+    """Peers that the message was relayed to; may be absent or 0 on error (WAKU-LIGHTPUSH, "Message Relaying"). A
+    fairway node that is its own network counts itself."""
 
     @property
     def is_success(self) -> bool:
@@ -206,7 +206,7 @@ class LightPushResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushResponseV2:
-    """A response of 19/WAKU2-LIGHTPUSH, with the id of the envelope that it comes in."""
+    """A response of 19/WAKU2-LIGHTPUSH, with the id of its envelope."""
 
     request_id: str
     """That of the request."""
@@ -227,7 +227,7 @@ def encode_lightpush_request(request: LightPushRequest) -> bytes:
 
 
 def decode_lightpush_request(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
-    """Return the request that ``data`` encodes, or raise `DecodeError`; its message is not looked at."""
+    """Return the request that ``data`` encodes, or raise `DecodeError`; its message is not decoded."""
     parsed = parse(lightpush_pb2.LightPushRequest, data, max_bytes=max_bytes)
     return LightPushRequest(
         request_id=parsed.request_id,
@@ -270,7 +270,7 @@ def encode_push_request_v2(request: LightPushRequest) -> bytes:
 def decode_push_request_v2(data: bytes, max_bytes: int = DEFAULT_MAX_ENVELOPE_BYTES) -> LightPushRequest:
     """Return the version 2 request in ``data``, or raise `DecodeError`, also if the envelope has none.
 
-    There an empty pubsub topic and an absent one are the same.
+    Version 2 does not distinguish an empty pubsub topic from an absent one.
     """
     envelope = parse(lightpush_pb2.PushRpcV2, data, max_bytes=max_bytes)
     if not envelope.HasField("request"):

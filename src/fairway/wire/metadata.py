@@ -1,9 +1,9 @@
-"""Metadata: two nodes tell each other their cluster and shards when they connect (66/WAKU2-METADATA).
+"""Metadata: two nodes exchange their cluster and shards when they connect (66/WAKU2-METADATA).
 
-Request and response have the same layout. Field 2 is a repeated number, and implementations
-differ in how it is packed: js-waku can only read it unpacked (one tag per number), Google's encoders pack it by
-default, and node software writes it twice, field 2 unpacked and field 3 packed. So field 2 is always written
-unpacked here, and all three forms are read.
+Request and response have the same layout. Field 2 is a repeated number, and implementations pack it differently.
+js-waku can only read it unpacked (one tag per number). Google's encoders pack it by default. Node software writes the
+shards twice, field 2 unpacked and field 3 packed. `encode_metadata` writes field 2 unpacked; `decode_metadata` reads
+all three forms.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ METADATA_PROTOCOL: Final = "/vac/waku/metadata/1.0.0"
 """Protocol identifier."""
 
 MAX_METADATA_BYTES: Final = 65_536
-"""Longer messages are not parsed; 1,024 shards written twice need less than a tenth of it."""
+"""Size of the longest message that is parsed; 1,024 shards written twice need less than a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakuMetadata:
-    """What a node says about itself."""
+    """The cluster and shards of a node."""
 
     cluster_id: int | None = None
-    """The network it is part of; absent only in what others sent."""
+    """Cluster of the node; None only in received metadata."""
     shards: tuple[int, ...] = ()
-    """The shards it relays; empty for light clients."""
+    """Shards that the node relays; empty for light clients."""
 
 
 def encode_metadata(metadata: WakuMetadata, *, also_packed: bool = True) -> bytes:
@@ -51,7 +51,7 @@ def encode_metadata(metadata: WakuMetadata, *, also_packed: bool = True) -> byte
 def decode_metadata(data: bytes) -> WakuMetadata:
     """Return the metadata that ``data`` encodes, or raise `DecodeError`.
 
-    Field 3 counts if it is there, as in node software; otherwise field 2, packed or not.
+    Field 3 is used if it is present, as in node software; otherwise field 2, packed or not.
     """
     parsed = parse(metadata_pb2.WakuMetadata, data, max_bytes=MAX_METADATA_BYTES)
     return WakuMetadata(

@@ -1,9 +1,9 @@
-"""Peer exchange: a node is asked for the records of other nodes (34/WAKU2-PEER-EXCHANGE).
+"""Peer exchange: a node requests the records of other nodes (34/WAKU2-PEER-EXCHANGE).
 
-Messages are written as nwaku writes them: each has the query and the response, and the response has a status. nwaku
-refuses a message without the query, and takes a response without status and records as a failure. go-waku and js-waku
-write only the part that they mean, without a status. The stream says which part is meant, so a decoder reads that part
-and ignores the other. The records of a response are not verified.
+The encoders write the format of nwaku: each message has the query and the response, and the response has a status.
+nwaku refuses a message without the query, and treats a response without status and records as a failure. go-waku and
+js-waku write only the query or only the response, without a status. The direction of the stream determines the part
+that a decoder reads; it ignores the other part. The records of a response are not verified.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fairway.wire.protobuf import encode, parse
 PEER_EXCHANGE_PROTOCOL: Final = "/vac/waku/peer-exchange/2.0.0-alpha1"
 """Protocol identifier."""
 MAX_RECORDS: Final = 60
-"""Records of one response that are sent and read, as many as nwaku keeps for this purpose."""
+"""Most records of a response that are sent and read; nwaku keeps as many for this purpose."""
 MAX_REQUEST_BYTES: Final = 1_024
-"""Longer requests are not parsed."""
+"""Size of the longest request that is parsed."""
 MAX_RESPONSE_BYTES: Final = 65_536
-"""Longer responses are not parsed; 60 records of 300 bytes need less than a third of it."""
+"""Size of the longest response that is parsed; 60 records of 300 bytes need less than a third of it."""
 
 
 class PeerExchangeStatus(IntEnum):
@@ -41,23 +41,23 @@ class PeerExchangeRequest:
     """A request for records."""
 
     peer_count: int
-    """How many are wanted."""
+    """Number of requested records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerExchangeResponse:
-    """The records that a node gives away."""
+    """The records in a response."""
 
     records: tuple[bytes, ...] = ()
     """Node records in binary, not verified."""
     status: int | None = PeerExchangeStatus.SUCCESS
     """Result code, known or not; None if the node writes none (go-waku)."""
     detail: str = ""
-    """For people."""
+    """An explanation for people."""
 
 
 def encode_request(request: PeerExchangeRequest) -> bytes:
-    """Return a request as protobuf; raise `ConfigurationError` for a count that is no uint64."""
+    """Return a request as protobuf; raise `ConfigurationError` for a count that is not a uint64."""
     return encode(
         peer_exchange_pb2.PeerExchangeRPC,
         query={"num_peers": request.peer_count},

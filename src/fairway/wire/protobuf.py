@@ -1,7 +1,7 @@
-"""Protobuf at the boundary: `parse` reads the bytes of others, `encode` writes our own.
+"""Protobuf: `parse` reads received bytes, `encode` writes messages.
 
-`parse` raises `DecodeError` for invalid bytes, and refuses input that is too long before it reads it. Generated types
-stay in this package: decoders copy the fields into frozen dataclasses.
+`parse` raises `DecodeError` for invalid bytes, and rejects too long input before parsing. Generated types stay in this
+package: decoders copy the fields into frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ENCODE_FAULTS: Final = (ValueError, TypeError, ProtobufEncodeError)
 def parse(schema: type[_Schema], data: bytes, *, max_bytes: int) -> _Schema:
     """Parse ``data`` as the generated message type ``schema``.
 
-    Unknown fields, and known ones that carry another wire type, are skipped as protobuf prescribes.
-    Raises `DecodeError` when ``data`` is longer than ``max_bytes`` (before parsing) or is not valid protobuf.
+    Unknown fields, and known fields with another wire type, are skipped, as in protobuf. Raises `DecodeError` if
+    ``data`` is longer than ``max_bytes`` (before parsing) or is not valid protobuf.
     """
     if len(data) > max_bytes:
         raise DecodeError(f"{schema.DESCRIPTOR.name}: {len(data)} bytes, at most {max_bytes} are read")

@@ -1,10 +1,10 @@
-"""Relay shards in a node record: the cluster and shards a node is part of (RELAY-SHARDING, "Discovery").
+"""Relay shards in a node record: the cluster and the shards of a node (RELAY-SHARDING, "Discovery").
 
-Two forms, which differ in their key and in their length. The index list (``rs``) is cluster, count and one
-number per shard. The bit vector (``rsv``) is cluster and one bit for each of the 1,024 shards.
+The two forms differ in their key and their length. The index list (``rs``) is cluster, count and one number per shard.
+The bit vector (``rsv``) is cluster and one bit for each of the 1,024 shards.
 
-About the order of these bits there are three opinions, see `BitOrder`. Node software is who writes
-records and agrees with itself, so its order is the default.
+Implementations use three orders of these bits, see `BitOrder`. Node software writes the records, so its order is the
+default.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BIT_VECTOR_KEY: Final = "rsv"
 """Key of the bit vector in a node record."""
 
 INDEX_LIST_BELOW: Final = 64
-"""RELAY-SHARDING, "Discovery": the index list SHOULD be used for fewer, the bit vector from here on."""
+"""Number of shards below which the index list SHOULD be used (RELAY-SHARDING, "Discovery")."""
 
 _MAX_LISTED: Final = 255  # the count is one byte
 _BIT_VECTOR_BYTES: Final = 2 + SHARDS_PER_CLUSTER // 8
 
 BitOrder = Literal["node", "js-waku", "specification"]
-"""Where shard 0 is in a bit vector.
+"""The position of shard 0 in a bit vector.
 
 ``"node"``: the lowest bit of the first byte (nwaku, go-waku); shard 8 is the lowest bit of the second.
 ``"js-waku"``: the highest bit of the first byte.
@@ -55,7 +55,7 @@ class RelayShards:
 
 
 def relay_shards_entry(relay_shards: RelayShards, bit_order: BitOrder = "node") -> tuple[str, bytes]:
-    """Return key and value for a node record, in the form that is recommended for so many shards.
+    """Return key and value for a node record, in the form that is recommended for this number of shards.
 
     "Nodes MUST NOT use both index list (rs) and bit vector (rsv) in a single ENR", hence one entry.
     """
@@ -65,9 +65,9 @@ def relay_shards_entry(relay_shards: RelayShards, bit_order: BitOrder = "node") 
 
 
 def decode_relay_shards(data: bytes, bit_order: BitOrder = "node") -> RelayShards:
-    """Return the shards in ``data``, whichever form it has, or raise `DecodeError`.
+    """Return the shards in ``data``, of either form, or raise `DecodeError`.
 
-    An index list has an odd number of bytes and a bit vector 130, so the length tells.
+    The length determines the form: an index list has an odd number of bytes, a bit vector 130.
     """
     if len(data) == _BIT_VECTOR_BYTES:
         return decode_bit_vector(data, bit_order)
@@ -77,7 +77,7 @@ def decode_relay_shards(data: bytes, bit_order: BitOrder = "node") -> RelayShard
 def encode_index_list(relay_shards: RelayShards) -> bytes:
     """Return cluster, count and shards in ascending order, all big-endian ("Index List").
 
-    Raises `ConfigurationError` for more shards than the count can tell.
+    Raises `ConfigurationError` for more than 255 shards, because the count has one byte.
     """
     shards = sorted(relay_shards.shards)
     if len(shards) > _MAX_LISTED:
@@ -88,7 +88,7 @@ def encode_index_list(relay_shards: RelayShards) -> bytes:
 
 
 def decode_index_list(data: bytes) -> RelayShards:
-    """Return the shards in an index list, or raise `DecodeError`; a shard that is named twice counts once."""
+    """Return the shards in an index list, or raise `DecodeError`; repeated shards count once."""
     if len(data) < 3:
         raise DecodeError(f"an index list of shards has at least 3 bytes, not {len(data)}")
     cluster_id, count = struct.unpack_from(">HB", data)
@@ -118,7 +118,7 @@ def decode_bit_vector(data: bytes, bit_order: BitOrder = "node") -> RelayShards:
 
 
 def _byte_order(bit_order: BitOrder) -> Literal["little", "big"]:
-    """Read the 128 bytes as one number, so that a shard is one bit of it."""
+    """Return the byte order that reads the 128 bytes as one number, with one bit for each shard."""
     return "little" if bit_order == "node" else "big"
 
 

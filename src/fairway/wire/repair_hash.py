@@ -1,7 +1,7 @@
-"""The hashes behind the times and groups of SDS-R (SDS, "SDS Repair (SDS-R)").
+"""The hashes for the times and groups of SDS-R (SDS, "SDS Repair (SDS-R)").
 
-All participants of a channel must compute the same ones. SDS leaves the hash open, and js-waku and nim-sds chose
-differently. `fairway.protocol.sds.repair` makes times of them.
+All participants of a channel must compute the same hashes. SDS does not define the hash; js-waku and nim-sds use
+different ones. `fairway.protocol.sds.repair` computes times from the hashes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fairway.wire.hashing import farmhash64
 
 
 class RepairHash(Protocol):
-    """The arithmetic behind T_req, T_resp and response groups."""
+    """The arithmetic of T_req, T_resp and response groups."""
 
     def pair(self, participant_id: str, message_id: str) -> int:
         """Return the hash of a participant and a message together."""
 
     def response_offset(self, participant_id: str, author_id: str, message_id: str, t_max_ms: int) -> int:
-        """Return how long a holder waits before it answers; the author itself does not wait."""
+        """Return the delay before a participant responds to a repair request; 0 for the author."""
 
 
 def _sha64(text: str) -> int:

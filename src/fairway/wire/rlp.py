@@ -1,7 +1,6 @@
-"""RLP, the encoding of nested lists of byte strings that Ethereum uses, as far as node records need it (EIP-778).
+"""RLP, Ethereum's encoding of nested lists of byte strings, as used in node records (EIP-778).
 
-Each value has exactly one encoding, and any other one is refused: a signature covers bytes, so two encodings of one
-record would be two records.
+Each value has exactly one encoding; the decoder rejects any other, because a signature covers the bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ RlpItem: TypeAlias = Union[bytes, tuple["RlpItem", ...]]  # noqa: UP007 - a name
 """A byte string, or a list of items."""
 
 MAX_DEPTH: Final = 16
-"""Lists nested more deeply are not read."""
+"""Deepest nesting of lists that is read."""
 
 _STRING: Final = 0x80
 _LIST: Final = 0xC0
@@ -61,7 +60,7 @@ def _head(kind: int, length: int) -> bytes:
 
 
 def _read(data: bytes, at: int, limit: int, depth: int) -> tuple[RlpItem, int]:
-    """Return the item at an offset, and the offset after it; nothing at or after ``limit`` is read."""
+    """Return the item at an offset, and the offset after it; bytes from ``limit`` on are not read."""
     if at >= limit:
         raise DecodeError("RLP: the data ends where an item is expected")
     first = data[at]
@@ -84,7 +83,7 @@ def _read(data: bytes, at: int, limit: int, depth: int) -> tuple[RlpItem, int]:
 
 
 def _content(data: bytes, at: int, limit: int, kind: int) -> tuple[int, int]:
-    """Return where the content of a string or list begins and ends."""
+    """Return the start and end of the content of a string or list."""
     length, start = data[at] - kind, at + 1
     if length > _SHORT:
         size = data[start : start + length - _SHORT]

@@ -1,9 +1,9 @@
 """SDS messages and their two wires.
 
-One model, `SdsMessage`, and two codecs: `WAKU_SDS` writes the bytes of the SDS specification and js-waku, `NIM_SDS`
-those of nim-sds. They share no field numbers; the profile of a channel chooses the codec.
+`SdsMessage` is the model of both wires. `WAKU_SDS` is the codec of the SDS specification and js-waku, `NIM_SDS` that of
+nim-sds. They use different field numbers; the profile of a channel chooses the codec.
 
-The Lamport timestamp and the content decide whether a message is content, sync or ephemeral (SDS, "Message").
+The Lamport timestamp and the content determine whether a message is content, sync or ephemeral (SDS, "Message").
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from fairway.wire.proto import sds_pb2
 from fairway.wire.protobuf import encode, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
-"""Longer input is refused before it is read; a WakuMessage cannot carry more."""
+"""Size of the longest message that is decoded; a WakuMessage cannot have more."""
 MAX_ENTRIES: Final = 10_000
-"""History entries, or repair requests, beyond which a message is refused; js-waku sends 200."""
+"""Most history entries, or repair requests, of a message that is decoded; js-waku sends 200."""
 MAX_NAME_LENGTH: Final = 256
-"""Ids and hints with more bytes make a message undecodable. They are stored after the message, and later messages
-repeat them beside a full segment. Implementations write 64 and 32 bytes."""
+"""Bytes of the longest id or hint that is decoded. The channel stores them longer than the message, and later messages
+cite them next to a full segment. Implementations write 64 and 32 bytes."""
 _SHORT_NAME_LENGTH: Final = MAX_NAME_LENGTH // 4
-"""A text of so few characters always fits, because a character takes at most four bytes in UTF-8."""
+"""Characters of a text that always fits: a character has at most four bytes in UTF-8."""
 _MAX_BLOOM_HASHES: Final = 64
 """Most hash functions of a received filter on the Logos wire."""
 _REMEMBERED_ENTRIES: Final = 16_384
-"""Cached history entries, some 500 bytes each; consecutive messages repeat most of theirs."""
+"""Cached history entries, about 500 bytes each; consecutive messages repeat most of their entries."""
 _REMEMBERED_LENGTH: Final = 512
 """Bytes of the longest cached entry."""
 _RECENT_MESSAGES: Final = 31
@@ -58,9 +58,9 @@ class HistoryEntry(NamedTuple):
 
     message_id: str
     retrieval_hint: bytes | None = None
-    """Deterministic hash of the WakuMessage that carried it, for a store query."""
+    """Deterministic hash of its WakuMessage, for a store query."""
     sender_id: str | None = None
-    """Its sender, for SDS-R."""
+    """Sender id of the cited message, for SDS-R."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class SdsMessage:
     sender_id: str
     channel_id: str
     lamport_timestamp: int | None = None
-    """In the unit of the profile: milliseconds (Waku), seconds (Logos). Absent on ephemeral messages."""
+    """Timestamp in the unit of the profile: milliseconds (Waku), seconds (Logos). Absent on ephemeral messages."""
     causal_history: tuple[HistoryEntry, ...] = ()
     """Oldest first."""
     bloom_filter: bytes | None = None
@@ -79,13 +79,13 @@ class SdsMessage:
     repair_request: tuple[HistoryEntry, ...] = ()
     content: bytes | None = None
     vouches: bool = False
-    """Whether its sender says that it has all that its citations descend from (`fairway.protocol.sds.vouching`).
+    """Whether its sender claims to have all ancestors of its citations (`fairway.protocol.sds.vouching`).
 
-    A field of fairway's own, of four bytes where it is true; js-waku and nim-sds skip what they do not know."""
+    This field is fairway's own and has four bytes if it is true; js-waku and nim-sds skip unknown fields."""
 
     @property
     def kind(self) -> Kind:
-        """Return what this message is."""
+        """Return the kind of this message."""
         if not self.content:
             return Kind.SYNC
         return Kind.EPHEMERAL if self.lamport_timestamp is None else Kind.CONTENT
@@ -116,7 +116,7 @@ class SdsCodec(Protocol):
         """Return the bloom field for a filter's words."""
 
     def read_bloom(self, field: bytes, expected: BloomParameters) -> ReceivedBloom | None:
-        """Return the filter in a bloom field, or None if the field holds none, which is no error."""
+        """Return the filter in a bloom field, or None without one; None is not an error."""
 
 
 def _size_bytes(name: str) -> int:
@@ -137,7 +137,7 @@ def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None
 
 
 class _EntryReader(dict[bytes, HistoryEntry]):
-    """Decodes history entries, and caches those of ordinary length."""
+    """Decodes history entries, and caches those of at most `_REMEMBERED_LENGTH` bytes."""
 
     def __init__(self, decode: Callable[[bytes], HistoryEntry]) -> None:
         super().__init__()
@@ -178,8 +178,8 @@ def _decode_entries(data: bytes) -> HistoryEntry:
 def _once(convert: Callable[[Codec, Given], Result]) -> Callable[[Codec, Given], Result]:
     """Decode or encode, and cache the result.
 
-    A process passes a received message to all its channels on a content topic, and encodes a sent message again for
-    repairs and for the store. The key is the object itself, so that no bytes are compared.
+    A process passes a received message to all its channels on a content topic. It encodes a sent message again for
+    repairs and for the store. The key of the cache is the object itself, so no bytes are compared.
     """
     places: list[tuple[Given, Result] | None] = [None] * _RECENT_MESSAGES
 
@@ -245,7 +245,7 @@ class _WakuSds:
         return words
 
     def read_bloom(self, field: bytes, expected: BloomParameters) -> ReceivedBloom | None:
-        # Parameters are not on the wire. Further bytes are ignored, as js-waku does; too few make no filter.
+        # The wire has no parameters. Extra bytes are ignored, as in js-waku; with too few bytes there is no filter.
         return ReceivedBloom(field, expected) if len(field) >= expected.byte_length else None
 
 
@@ -259,7 +259,7 @@ def _encode_nim_entry(entry: HistoryEntry) -> bytes:
 
 
 def _encode_nim_entries(entries: tuple[HistoryEntry, ...]) -> Iterator[bytes]:
-    # Readers refuse a whole message for one entry without an id. So a message without an id is never cited.
+    # Readers refuse a whole message for one entry without an id, so such entries are not written.
     return (_encode_nim_entry(entry) for entry in entries if entry.message_id)
 
 
@@ -268,7 +268,7 @@ def _decode_nim_entries(data: bytes) -> HistoryEntry:
     try:
         raw = parse(sds_pb2.NimHistoryEntry, data, max_bytes=MAX_SDS_BYTES)
     except DecodeError:
-        # The first nim-sds wrote bare ids; the present one still reads them.
+        # The first version of nim-sds wrote bare ids; the present one still reads them.
         try:
             bare_id = data.decode()
         except UnicodeDecodeError as error:
@@ -293,7 +293,7 @@ class _NimSds:
         return encode(
             sds_pb2.NimSdsMessage,
             message_id=message.message_id,
-            # A required field there: a message without a timestamp carries zero.
+            # nim-sds requires this field: zero for a message without a timestamp.
             lamport_timestamp=message.lamport_timestamp or 0,
             causal_history=_encode_nim_entries(message.causal_history),
             channel_id=message.channel_id,

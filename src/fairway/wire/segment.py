@@ -3,10 +3,10 @@
 `WAKU_SEGMENTS` is SEGMENTATION, "Wire Format": a data segment has the number of data segments, a parity segment the
 number of parity segments. No segment has the length of the payload. A payload that fits one segment is not wrapped.
 `LIP_243` is its successor: each segment has both counts and the length, and each payload is wrapped. `BARE` is the
-format of logos-delivery, whose segmentation does not wrap payloads yet.
+format of logos-delivery, whose segmentation does not wrap payloads.
 
 The formats use the same field numbers differently, so bytes of one often parse as the other. The options of a channel
-choose the format; only `BARE` also looks at the bytes.
+choose the format; only `BARE` also examines the bytes.
 
 Invariant: a `Segment` from ``decode`` obeys every rule of its format, and its counts are within the caller's bound.
 """
@@ -35,10 +35,10 @@ INVALID: Final = "invalid"
 """`SegmentError.reason` of a message that breaks a validation rule."""
 
 _DIGEST_BYTES: Final = range(20, 65)
-"""Lengths of common digests; a field of such a length in place of the hash marks a malformed segment."""
+"""Lengths of common digests; a hash field of such a length marks a malformed segment."""
 
 _WAKU_MIN_BYTES: Final = 2 + _DIGEST_BYTES.start + 2
-# Tag, length and a hash, then tag and value of the one count that may not be zero. Every other way to write these two
+# Tag, length and a hash, then tag and value of the count that must not be zero. Every other encoding of these two
 # fields (overlong varints, unknown fields in between) is longer.
 
 _UINT32_MAX: Final = 0xFFFF_FFFF
@@ -57,7 +57,7 @@ class Segment:
     parity_count: int
     """Parity segments of the message; 0 for none, or if the format has no such field (data of SEGMENTATION)."""
     is_parity: bool
-    """Whether the payload is a Reed-Solomon parity shard rather than a piece of the message."""
+    """Whether the payload is a Reed-Solomon parity shard and not a piece of the message."""
     payload: bytes
     """The piece of the message, or the parity shard."""
     payload_length: int | None
@@ -77,7 +77,7 @@ class Segment:
 
 
 class SegmentFormat(Protocol):
-    """How segments are written to and read from bytes."""
+    """A wire format of segments."""
 
     @property
     def name(self) -> str:
@@ -89,11 +89,11 @@ class SegmentFormat(Protocol):
 
     @property
     def wraps_all(self) -> bool:
-        """Whether a payload that fits one segment is wrapped as well."""
+        """Whether a payload that fits one segment is wrapped too."""
 
     @property
     def segments_any(self) -> bool:
-        """Whether a payload that does not fit one segment is sent in several."""
+        """Whether a longer payload is sent in several segments."""
 
     def is_segment(self, data: bytes) -> bool:
         """Whether a receiver treats these bytes as a segment and not as a whole message."""
@@ -122,8 +122,8 @@ class _WakuSegments:
     def is_segment(self, data: bytes) -> bool:
         """Whether the bytes satisfy SEGMENTATION, "Validation", or are a segment that breaks one of its rules.
 
-        Protobuf fields may come in any order and after unknown ones, so the bytes must be parsed. That is cheap:
-        bytes that are no protobuf fail early, and those too short for a hash and a count are not parsed.
+        Protobuf fields may have any order and follow unknown ones, so the bytes must be parsed. That is cheap: bytes
+        that are not protobuf fail early, and bytes too short for a hash and a count are not parsed.
         """
         if len(data) < _WAKU_MIN_BYTES:
             return False
@@ -151,7 +151,7 @@ class _WakuSegments:
         return later > 0 and len(message.entire_message_hash) == HASH_BYTES
 
     def encode(self, segment: Segment) -> bytes:
-        """Return the bytes of a segment; fields at their default are left out, as proto3 does."""
+        """Return the bytes of a segment; fields with their default value are omitted, as in proto3."""
         message = pb.SegmentMessageProto(entire_message_hash=segment.payload_hash, payload=segment.payload)
         if segment.is_parity:
             message.parity_segment_index = segment.index
@@ -170,7 +170,7 @@ class _WakuSegments:
             payload_hash=message.entire_message_hash,
             index=message.parity_segment_index if is_parity else message.index,
             data_count=message.segment_count,
-            # "used if segments_count == 0": whatever a data segment says there is ignored.
+            # "used if segments_count == 0": the value in a data segment is ignored.
             parity_count=message.parity_segments_count if is_parity else 0,
             is_parity=is_parity,
             payload=message.payload,
@@ -187,11 +187,11 @@ class _Lip243:
     segments_any: bool = True
 
     def is_segment(self, data: bytes) -> bool:  # noqa: ARG002 - the answer does not depend on the bytes
-        """Return True: every payload is wrapped, so bytes that are no valid segment are discarded."""
+        """Return True: every payload is wrapped, so bytes that are not a valid segment are discarded."""
         return True
 
     def is_later_segment(self, data: bytes) -> bool:
-        """Whether the bytes are parity, or data of another number than 0."""
+        """Whether the bytes are parity, or data with an index above 0."""
         message = pb.SegmentMessage()
         try:
             message.ParseFromString(data)
@@ -201,7 +201,7 @@ class _Lip243:
         return later and len(message.original_payload_hash) == HASH_BYTES
 
     def encode(self, segment: Segment) -> bytes:
-        """Return the bytes of a segment; fields at their default are left out."""
+        """Return the bytes of a segment; fields with their default value are omitted."""
         message = pb.SegmentMessage(
             original_payload_hash=segment.payload_hash,
             original_payload_length=segment.payload_length or 0,
@@ -241,7 +241,7 @@ class _Lip243:
 
 
 class _Bare(_Lip243):
-    """Payloads without a wrapper; bytes that can only be a segment of LIP-243 are read as one."""
+    """Payloads without a wrapper; bytes that can only be a segment of LIP-243 are decoded as one."""
 
     name = "bare"
     wraps_all = False

@@ -1,9 +1,9 @@
-"""Store: ask a service node for past messages, by content and time or by message hash (13/WAKU2-STORE).
+"""Store: queries to a service node for past messages, by content and time or by message hash (13/WAKU2-STORE).
 
-An entry holds its message as the very bytes that were published. What the specification demands of the
-combination of fields is one sentence per rule in `StoreQueryRequest.problem`: a client's encoder refuses
-such a request, a service node may answer it with 400. js-waku breaks one of the rules, it looks up hashes
-*and* names the pubsub topic; ``checked=False`` encodes that too.
+An entry has the exact bytes of its message that were published. `StoreQueryRequest.problem` has the rules of the
+specification for combinations of fields. A client's encoder raises an error for a broken rule, and a service node may
+answer with 400. js-waku breaks one rule: its queries by hash *also* name the pubsub topic. ``checked=False`` encodes
+such a request.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ STORE_QUERY_PROTOCOL: Final = "/vac/waku/store-query/3.0.0"
 """Protocol identifier."""
 
 MAX_REQUEST_BYTES: Final = 1_048_576
-"""Longer requests are not parsed: room for thirty thousand hashes."""
+"""Size of the longest request that is parsed, enough for thirty thousand hashes."""
 
 MAX_RESPONSE_BYTES: Final = 16_777_216
-"""Longer responses are not parsed. nwaku's pages have up to 100 messages of 150 KiB, whatever js-waku can read."""
+"""Size of the longest response that is parsed; nwaku's pages have up to 100 messages of 150 KiB."""
 
 MAX_RESPONSE_ENTRIES: Final = 10_000
-"""Responses with more entries are refused; node software has at most 100 on a page."""
+"""Most entries of a response that is decoded; node software has at most 100 on a page."""
 
 
 _TEMPORARY: Final = frozenset({401, 403, 404, 405, 408, 412, 429})
-"""Codes from 400 to 499 that say nothing about the query: no access, no store now, too many queries."""
+"""Codes from 400 to 499 that do not concern the query: no access, no store now, too many queries."""
 _WORDS_OF_REFUSALS: Final = ("bad_request", "time range", "24h", "24 hours")
-"""Words of refusals whose code says less: nwaku's REST API answers 500 if its own store refuses a query, and its
+"""Words of refusals with a less specific code: nwaku's REST API answers 500 if its own store refuses a query, and its
 archive errors are 300."""
 
 
 def is_refusal(status_code: int | None, words: str | None) -> bool:
-    """Return whether a store, or a REST API, that gives this code and these words refuses a query for good."""
+    """Return whether this code and these words of a store or a REST API mean a permanent refusal of a query."""
     said = (words or "").lower()
     has_code = status_code is not None and 400 <= status_code < 500 and status_code not in _TEMPORARY
     return has_code or any(phrase in said for phrase in _WORDS_OF_REFUSALS)
@@ -50,26 +50,26 @@ class StoreQueryRequest:
     request_id: str
     """Unique; repeated in the response."""
     include_data: bool = False
-    """Whether messages are wanted, or only their hashes."""
+    """Whether the response includes messages; otherwise only their hashes."""
     pubsub_topic: str | None = None
-    """Content filter: where the messages were published."""
+    """Content filter: pubsub topic of the messages."""
     content_topics: tuple[str, ...] = ()
-    """Content filter: any of these."""
+    """Content filter: content topics, of which a message has any one."""
     time_start_ns: int | None = None
-    """Content filter: timestamps from here on (inclusive), nanoseconds."""
+    """Content filter: lowest timestamp (inclusive), nanoseconds."""
     time_end_ns: int | None = None
-    """Content filter: timestamps before this (exclusive), nanoseconds."""
+    """Content filter: end of the timestamps (exclusive), nanoseconds."""
     message_hashes: tuple[bytes, ...] = ()
-    """Look-up: messages with any of these hashes."""
+    """Look-up: message hashes, of which a message has any one."""
     pagination_cursor: bytes | None = None
-    """Hash of the entry after which (or before which) to go on, as the previous response had it."""
+    """The cursor of the previous response; the page continues after this entry, or before it if backwards."""
     pagination_forward: bool = False
-    """Oldest first, or newest page first."""
+    """Whether the oldest page is first; otherwise the newest page is first."""
     pagination_limit: int | None = None
-    """Most entries wanted on a page."""
+    """Most entries on a page."""
 
     def problem(self) -> str | None:
-        """Return what 13/WAKU2-STORE forbids about this request, or ``None`` if it is in order."""
+        """Return the rule of 13/WAKU2-STORE that this request breaks, or ``None``."""
         if not self.request_id:
             # "Store Query Request": "This request MUST contain a request_id".
             return "a store query needs a request_id"
@@ -94,14 +94,14 @@ class StoreQueryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """An entry of a store: key, and value if it was asked for (13/WAKU2-STORE, "Waku Message Key-Value Pairs")."""
+    """An entry of a store: key, and value if requested (13/WAKU2-STORE, "Waku Message Key-Value Pairs")."""
 
     message_hash: bytes
     """The key, 32 bytes."""
     message_bytes: bytes | None = None
-    """The encoded `WakuMessage`; goes together with the pubsub topic."""
+    """The encoded `WakuMessage`; present if the pubsub topic is."""
     pubsub_topic: str | None = None
-    """Where it was published."""
+    """Pubsub topic of the message."""
 
     def message(self) -> WakuMessage:
         """Return the message, or raise `DecodeError` if it is absent or not decodable."""
@@ -115,15 +115,15 @@ class StoreQueryResponse:
     request_id: str
     """That of the request."""
     status_code: int | None = None
-    """As in HTTP; 13/WAKU2-STORE demands it, absent is an error."""
+    """Status code, as in HTTP; 13/WAKU2-STORE requires it, so an absent one is an error."""
     status_desc: str | None = None
     """An explanation for people."""
     messages: tuple[StoredMessage, ...] = ()
     """The entries."""
     pagination_cursor: bytes | None = None
-    """Present if there is more: what the next request gives as its cursor."""
+    """The cursor for the next request; None on the last page."""
     malformed_entries: int = 0
-    """Entries that were left out when decoding, because they are no protobuf or have no 32-byte key."""
+    """Entries that were dropped when decoding, because they are not protobuf or have no 32-byte key."""
 
     @property
     def is_success(self) -> bool:
@@ -139,8 +139,8 @@ class StoreQueryResponse:
 def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = True) -> bytes:
     """Return ``request`` as protobuf.
 
-    Raises `ConfigurationError` for a value that a field cannot hold and, if ``checked``, for what
-    `StoreQueryRequest.problem` finds.
+    Raises `ConfigurationError` for a value that a field cannot hold and, if ``checked``, for a rule that
+    `StoreQueryRequest.problem` returns.
     """
     problem = request.problem() if checked else None
     if problem is not None:
@@ -163,7 +163,7 @@ def encode_store_query_request(request: StoreQueryRequest, *, checked: bool = Tr
 def decode_store_query_request(data: bytes) -> StoreQueryRequest:
     """Return the request that ``data`` encodes, or raise `DecodeError`.
 
-    The combination of fields is not judged here; a service node asks `StoreQueryRequest.problem`.
+    Combinations of fields are not checked here; a service node calls `StoreQueryRequest.problem`.
     """
     parsed = parse(store_pb2.StoreQueryRequest, data, max_bytes=MAX_REQUEST_BYTES)
     has = parsed.HasField
@@ -194,10 +194,10 @@ def encode_store_query_response(response: StoreQueryResponse) -> bytes:
 
 
 def decode_store_query_response(data: bytes) -> StoreQueryResponse:
-    """Return the response that ``data`` encodes; the messages in it are not looked at.
+    """Return the response that ``data`` encodes; its messages are not decoded.
 
-    Raises `DecodeError` for what is too long, has more than `MAX_RESPONSE_ENTRIES` entries or is not protobuf.
-    An entry that cannot be used is left out and counted in `StoreQueryResponse.malformed_entries`.
+    Raises `DecodeError` if ``data`` is too long, has more than `MAX_RESPONSE_ENTRIES` entries or is not protobuf.
+    `StoreQueryResponse.malformed_entries` counts dropped entries.
     """
     parsed = parse(store_pb2.StoreQueryResponse, data, max_bytes=MAX_RESPONSE_BYTES)
     count = len(parsed.messages)
@@ -222,7 +222,7 @@ def decode_store_query_response(data: bytes) -> StoreQueryResponse:
 def encode_stored_message(entry: StoredMessage) -> bytes:
     """Return ``entry`` as protobuf; a service node sums these lengths to keep a page below the limit.
 
-    Raises `ConfigurationError` for what 13/WAKU2-STORE, "Waku Message Key-Value Pairs" forbids: an entry MUST
+    Raises `ConfigurationError` for a broken rule of 13/WAKU2-STORE, "Waku Message Key-Value Pairs": an entry MUST
     contain the key, and MUST NOT have one of message and pubsub topic without the other.
     """
     if len(entry.message_hash) != MESSAGE_HASH_BYTES:
@@ -240,8 +240,8 @@ def encode_stored_message(entry: StoredMessage) -> bytes:
 def decode_stored_message(data: bytes) -> StoredMessage:
     """Return the entry that ``data`` encodes, or raise `DecodeError`, also if it has no 32-byte key.
 
-    13/WAKU2-STORE, "Waku Message Key-Value Pairs": message and pubsub topic MUST both be set or unset. If
-    only one came, neither is kept, as in node software: the key can still be asked for elsewhere.
+    13/WAKU2-STORE, "Waku Message Key-Value Pairs": message and pubsub topic MUST both be set or unset. If only one is
+    present, both are dropped, as in node software: another store may return the message for the key.
     """
     parsed = parse(store_pb2.WakuMessageKeyValue, data, max_bytes=MAX_RESPONSE_BYTES)
     if len(parsed.message_hash) != MESSAGE_HASH_BYTES:

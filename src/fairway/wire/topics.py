@@ -1,9 +1,8 @@
 """Content topics, their shards, and the pubsub topics of shards (23/WAKU2-TOPICS, RELAY-SHARDING).
 
-A content topic is what an application selects messages by, a pubsub topic is the gossip mesh that carries
-them. With autosharding the second follows from the first. Invariant: what `ContentTopic.parse` and
-`StaticShard.parse` accept is exactly what `str` gives back, because filters, stores and message hashes
-compare topics byte by byte.
+An application selects messages by content topic. A pubsub topic names the gossip mesh that carries them. Autosharding
+derives the pubsub topic from the content topic. Invariant: `str` returns exactly the text that `ContentTopic.parse` or
+`StaticShard.parse` accepted, because filters, stores and message hashes compare topics byte by byte.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _SHOWN_CHARACTERS: Final = 120
 
 
 def _shown(text: str) -> str:
-    """Quote what was given, cut to a length that fits a log line."""
+    """Return the text in quotes, cut to a length that fits a log line."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
 
 
 def _decimal(text: str) -> int | None:
-    """Return the number that ``text`` is the one canonical spelling of."""
+    """Return the number whose canonical spelling is ``text``; None for other texts."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
     return None if text[0] == "0" and text != "0" else int(text)
@@ -41,15 +40,15 @@ class ContentTopic:
     """A content topic in parts: ``/[generation/]application/version/name/encoding`` (23/WAKU2-TOPICS)."""
 
     application: str
-    """Name of the application; decides the shard together with the version."""
+    """Name of the application; determines the shard together with the version."""
     version: str
     """Version of the application."""
     name: str
-    """What the topic is about; does not affect the shard."""
+    """Subject of the topic; does not affect the shard."""
     encoding: str
-    """How payloads are encoded, for example ``proto``."""
+    """Encoding of payloads, for example ``proto``."""
     generation: int | None = None
-    """Generation of autosharding; ``None`` where the topic does not spell it, which means 0."""
+    """Generation of autosharding; ``None`` if the topic does not have it, which means 0."""
 
     def __post_init__(self) -> None:
         for part in (self.application, self.version, self.name, self.encoding):
@@ -67,10 +66,10 @@ class ContentTopic:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return ``text`` in parts, or raise `ConfigurationError` with what was given and what is expected.
+        """Return ``text`` in parts, or raise `ConfigurationError` with the text and the expected form.
 
-        RELAY-SHARDING, "Content Topics Format for Autosharding": content topics MUST follow
-        23/WAKU2-TOPICS; a generation MAY stand in front.
+        RELAY-SHARDING, "Content Topics Format for Autosharding": content topics MUST follow 23/WAKU2-TOPICS; they MAY
+        begin with a generation.
         """
         parts = text.split("/")
         generation = _decimal(parts[1]) if len(parts) == 6 else None
@@ -84,7 +83,7 @@ class ContentTopic:
 
 
 def default_topic(channel_id: str) -> str:
-    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id cannot stand in a topic."""
+    """Return ``/fairway/1/<channel id>/proto``; raise `ConfigurationError` if the id does not fit a topic."""
     if not channel_id or "/" in channel_id:
         raise ConfigurationError(
             f"the channel id {channel_id!r} cannot be part of a content topic; "
@@ -95,7 +94,7 @@ def default_topic(channel_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticShard:
-    """A shard of a cluster, the pair behind a pubsub topic ``/waku/2/rs/{cluster}/{shard}``."""
+    """A shard of a cluster, the pair in a pubsub topic ``/waku/2/rs/{cluster}/{shard}``."""
 
     cluster_id: int
     """0 to 65,535."""
@@ -128,11 +127,11 @@ class StaticShard:
 
 
 def shard_of(content_topic: str | ContentTopic, shard_count: int) -> int:
-    """Return the shard into which autosharding puts ``content_topic`` in a cluster of ``shard_count`` shards.
+    """Return the shard of ``content_topic`` by autosharding in a cluster of ``shard_count`` shards.
 
-    RELAY-SHARDING, "Automatic Sharding", "Algorithm": SHA-256 over application and version, modulo the number
-    of shards. Implementations reduce the last eight bytes only, which is the same for the power of two that
-    every network has, and is what counts for others. Raises `ConfigurationError`.
+    RELAY-SHARDING, "Automatic Sharding", "Algorithm": SHA-256 over application and version, modulo the number of
+    shards. Implementations reduce only the last eight bytes, and so does this function. For a power of two, which every
+    network has, the result is the same. Raises `ConfigurationError`.
     """
     if not 1 <= shard_count <= SHARDS_PER_CLUSTER:
         raise ConfigurationError(f"shard_count must lie in 1..{SHARDS_PER_CLUSTER}, not {shard_count}")

@@ -1,8 +1,8 @@
-"""Unsigned varints of multiformats, written: the lengths and codes of libp2p, and the tags and lengths of protobuf.
+"""Encoding of unsigned varints (multiformats): the lengths and codes of libp2p, the tags and lengths of protobuf.
 
-Seven bits a byte, least significant first, at most nine bytes (63 bits), and always in the shortest form:
-"implementations MUST restrict the size of the varint to a max of 9 bytes" and "varints MUST be encoded in the
-minimum number of bytes" (unsigned-varint).
+A varint has seven bits per byte, least significant first. The specification (unsigned-varint) limits its size, to 63
+bits, and its form: "implementations MUST restrict the size of the varint to a max of 9 bytes" and "varints MUST be
+encoded in the minimum number of bytes".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from fairway.errors import ConfigurationError
 
 MAX_UVARINT: Final = 2**63 - 1
-"""The largest value that nine bytes hold."""
+"""Largest value of nine bytes."""
 MAX_UVARINT_BYTES: Final = 9
 
 _ONE_BYTE: Final = tuple(bytes([value]) for value in range(0x80))
@@ -33,5 +33,5 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def length_prefixed(data: bytes) -> bytes:
-    """Return ``data`` behind its length: the frame of multistream-select and of most libp2p protocols."""
+    """Return ``data`` after its length: the frame of multistream-select and of most libp2p protocols."""
     return encode_uvarint(len(data)) + data

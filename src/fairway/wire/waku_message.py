@@ -1,12 +1,12 @@
 """WakuMessage, its wire format and its deterministic hash (14/WAKU2-MESSAGE), and the RLN proof it carries.
 
-Invariant: decoding keeps the difference between "absent" and "present but zero" for every field that has one,
-so what is decoded and encoded again means the same to every implementation. It does not promise the same
-*bytes*: unknown fields are dropped and the field order is ours. Nodes that relay or store a message pass on
-the bytes that came, which is why requests and pushes hold ``message_bytes`` and decode on demand.
+Invariant: decoding distinguishes "absent" from "present but zero" for every optional field. A message that is decoded
+and encoded again has the same meaning for every implementation. Its *bytes* may differ: unknown fields are dropped, and
+the field order may change. Nodes relay and store the received bytes. Requests and pushes therefore have
+``message_bytes`` and decode on demand.
 
-The hash does not depend on the encoding. Implementations disagree about one thing, the timestamp that is
-absent or zero; see `ZeroTimestamp`.
+The hash does not depend on the encoding. Implementations disagree only about an absent or zero timestamp; see
+`ZeroTimestamp`.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from fairway.wire.proto import message_pb2
 from fairway.wire.protobuf import encode, parse
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_576
-"""Longer encoded messages are not parsed. js-waku's limit; nodes usually have 150 KiB (64/WAKU2-NETWORK)."""
+"""Size of the longest message that is parsed: js-waku's limit; nodes usually have 150 KiB (64/WAKU2-NETWORK)."""
 
 DEFAULT_MAX_ENVELOPE_BYTES: Final = DEFAULT_MAX_MESSAGE_BYTES + 65_536
-"""Longer requests and pushes that carry one message are not parsed; nodes allow the same overhead."""
+"""Size of the longest request or push with one message that is parsed; nodes allow the same overhead."""
 
 MAX_META_BYTES: Final = 64
 """14/WAKU2-MESSAGE, "Message Attributes": meta has "a maximum length limit of 64 bytes"."""
 
 MAX_PROOF_BYTES: Final = 4_096
-"""An encoded `RateLimitProof` has 335 bytes as nodes write it; longer than this is not parsed."""
+"""Size of the longest `RateLimitProof` that is parsed; nodes write 335 bytes."""
 
 MESSAGE_HASH_BYTES: Final = 32
 """Length of a message hash."""
 
 ZeroTimestamp = Literal["include", "omit"]
-"""What an absent or zero timestamp adds to the message hash.
+"""The contribution of an absent or zero timestamp to the message hash.
 
-``"include"``: eight zero bytes. The store nodes of the network do this, so it is the key under which they
-keep a message, and the default; 14/WAKU2-MESSAGE, "Message Attributes", reads an omitted timestamp as 0.
+``"include"``: eight zero bytes, the default. The store nodes of the network do this, so their keys have this hash.
+14/WAKU2-MESSAGE, "Message Attributes", reads an omitted timestamp as 0.
 ``"omit"``: nothing. js-waku does this, also for a timestamp that is present and zero.
-For every other timestamp both give the same hash: the difference concerns only messages without a timestamp.
+For every other timestamp both give the same hash.
 """
 
 
@@ -49,19 +49,19 @@ class WakuMessage:
     """A message of the Waku network. ``None`` means absent on the wire."""
 
     payload: bytes = b""
-    """What the application sends."""
+    """The data of the application."""
     content_topic: str = ""
-    """What filters and stores select by (23/WAKU2-TOPICS)."""
+    """The topic by which filters and stores select messages (23/WAKU2-TOPICS)."""
     version: int | None = None
     """Scheme of payload encryption, a uint32; absent means 0."""
     timestamp_ns: int | None = None
-    """When the sender made it, nanoseconds since the Unix epoch, an int64; absent means 0."""
+    """Time of creation by the sender, nanoseconds since the Unix epoch, an int64; absent means 0."""
     meta: bytes | None = None
     """At most 64 bytes for the application; part of the hash."""
     rate_limit_proof: bytes | None = None
     """An encoded `RateLimitProof`."""
     ephemeral: bool | None = None
-    """True asks stores not to keep it; absent means False."""
+    """True if stores should not keep the message; absent means False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +71,17 @@ class RateLimitProof:
     proof: bytes = b""
     """The zero-knowledge proof, 128 bytes compressed."""
     merkle_root: bytes = b""
-    """Root of the membership tree that it was made against."""
+    """Root of the membership tree for which the proof was made."""
     epoch: bytes = b""
     """Epoch number."""
     share_x: bytes = b""
     """First coordinate of the share of the identity secret."""
     share_y: bytes = b""
-    """Second coordinate of it."""
+    """Second coordinate of the share."""
     nullifier: bytes = b""
-    """Equal for two messages of one member in one epoch under one message number."""
+    """Equal for two messages of one member with the same message number in one epoch."""
     rln_identifier: bytes = b""
-    """Which application of RLN; node software writes it, 17/WAKU2-RLN-RELAY does not have it."""
+    """Identifier of the application of RLN; node software writes it, 17/WAKU2-RLN-RELAY does not define it."""
 
 
 def encode_waku_message(message: WakuMessage) -> bytes:
@@ -105,8 +105,8 @@ def encode_waku_message(message: WakuMessage) -> bytes:
 def decode_waku_message(data: bytes) -> WakuMessage:
     """Return the message that ``data`` encodes.
 
-    Raises `DecodeError` for what is longer than `DEFAULT_MAX_MESSAGE_BYTES`, is not protobuf, or has more than 64 bytes
-    of meta (14/WAKU2-MESSAGE, "Message Attributes"; nodes refuse it too, so such a message does not travel).
+    Raises `DecodeError` if ``data`` is longer than `DEFAULT_MAX_MESSAGE_BYTES`, is not protobuf, or has more than 64
+    bytes of meta (14/WAKU2-MESSAGE, "Message Attributes"; nodes refuse such a message too).
     """
     parsed = parse(message_pb2.WakuMessage, data, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
     has = parsed.HasField
@@ -135,11 +135,11 @@ def decode_carried_message(message_bytes: bytes | None) -> WakuMessage:
 
 
 def message_hash(pubsub_topic: str, message: WakuMessage, *, zero_timestamp: ZeroTimestamp = "include") -> bytes:
-    """Return the 32 bytes by which the network knows ``message`` on ``pubsub_topic``.
+    """Return the 32 bytes that identify ``message`` on ``pubsub_topic`` in the network.
 
     14/WAKU2-MESSAGE, "Deterministic message hashing": "a message's hash MUST be computed following this
     schema", SHA-256 over pubsub topic, payload, content topic, meta (absent adds nothing) and timestamp
-    (int64, big-endian). Version, proof and ephemeral do not enter. Raises `ConfigurationError` for a
+    (int64, big-endian). Version, proof and ephemeral are not hashed. Raises `ConfigurationError` for a
     timestamp beyond 64 bits and for topics that are not Unicode text.
     """
     timestamp_ns = message.timestamp_ns or 0
@@ -168,7 +168,7 @@ def encode_rate_limit_proof(proof: RateLimitProof) -> bytes:
 
 
 def decode_rate_limit_proof(data: bytes) -> RateLimitProof:
-    """Return the proof that ``data`` encodes, or raise `DecodeError`; nothing is verified here."""
+    """Return the proof that ``data`` encodes, or raise `DecodeError`; the proof is not verified."""
     parsed = parse(message_pb2.RateLimitProof, data, max_bytes=MAX_PROOF_BYTES)
     return RateLimitProof(
         proof=parsed.proof,
