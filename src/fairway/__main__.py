@@ -1,4 +1,4 @@
-"""The command ``fairway``, also ``python -m fairway``. Without the extra ``cli`` it says what to install.
+"""The command ``fairway``, also ``python -m fairway``. Without the extra ``cli`` it names the extra to install.
 
 ``spark-submit`` takes this file as its program: ``spark-submit .../fairway/__main__.py pipeline run ...``.
 """
@@ -15,7 +15,7 @@ _COULD_NOT_RUN: Final = 2
 
 
 def main() -> NoReturn:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its exit code."""
     try:
         with needing("cli", "the command line"):
             from fairway.cli import main as run  # noqa: PLC0415 - an extra

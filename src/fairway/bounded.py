@@ -1,4 +1,4 @@
-"""`BoundedDict`: a dictionary that the network cannot make grow without end."""
+"""`BoundedDict`: a dictionary of bounded size, for data from the network."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ciphers for the messages of a channel, and the interface for one of your own (`Encryption`).
+"""Ciphers for the messages of a channel, and the interface of a custom cipher (`Encryption`).
 
-`AesGcm` and `ChaCha20Poly1305` are for a group that shares one key (`generate_key`). `SymmetricPayload` and
-`EciesPayload` are those of 26/WAKU2-PAYLOAD, which js-waku reads; `PayloadKeyRing` decrypts with several keys.
-`Encoder` and `Decoder` are those of RELIABLE-CHANNEL-API.
+`AesGcm` and `ChaCha20Poly1305` are for a group with a shared key (`generate_key`). `SymmetricPayload` and
+`EciesPayload` are the ciphers of 26/WAKU2-PAYLOAD, which js-waku reads. `PayloadKeyRing` decrypts with several keys.
+`Encoder` and `Decoder` belong to RELIABLE-CHANNEL-API.
 """
 
 from fairway.protocol.encryption import (

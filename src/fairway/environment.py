@@ -1,7 +1,7 @@
-"""What a program gets from its machine: the wall clock, the monotonic clock, random bytes, and threads.
+"""The services of the machine: the wall clock, the monotonic clock, random bytes, and threads.
 
-Code outside the protocol calls this module and not `time` or `os`, so that `fairway.testing` can run it on virtual
-machines: several in one process, each with its own wall clock.
+Code outside the protocol calls this module, not `time` or `os`. `fairway.testing` can then run it on virtual machines:
+several in one process, each with its own wall clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Environment:
 
     @property
     def only_loop(self) -> AbstractEventLoop | None:
-        """The event loop that does all the work of a virtual machine, in place of threads; None: there are threads."""
+        """The event loop of a virtual machine, which has no threads; None if threads can be used."""
         return None
 
     def time_ns(self) -> int:

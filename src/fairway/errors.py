@@ -10,7 +10,7 @@
     |   +-- EmptyPayloadError
     |   +-- MessageTooLargeError
     |   +-- ChannelClosedError
-    |   +-- EventLoopError          an object is used on another event loop than its own, or that has ended
+    |   +-- EventLoopError          an object is used on another event loop than its own, or its loop has ended
     |   +-- FileChangedError        a file that is sent in parts changed meanwhile
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
     +-- DeliveryFailedError         a send failed: the requested acknowledgements did not arrive
@@ -18,7 +18,7 @@
     +-- NetworkError                the Waku node did not carry out a request
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
-    |       +-- StoreRefusedError   the store refuses it, and would refuse it again
+    |       +-- StoreRefusedError   the store refuses the query permanently
     +-- StorageError                the channel's store failed; the channel sends nothing more
     |   +-- StoreLockedError        the store or the archive is in use
     |   +-- StoreMismatchError      the store belongs to another channel or sender
@@ -30,12 +30,12 @@
     +-- RemoteError                 received bytes do not follow a specification
     |   +-- DecodeError             they cannot be decoded as the named format
     |   |   +-- SegmentError        a segment breaks a rule of SEGMENTATION or LIP-243
-    |   +-- DecryptionError         they were not encrypted for this channel, or were changed on the way
-    +-- RlnError                    the RLN proof provider failed (``kind`` says how)
-    +-- ErasureCodeError            Reed-Solomon got arguments outside its domain
-    |   +-- NotEnoughShardsError    fewer shards are left than there are data shards
+    |   +-- DecryptionError         they were not encrypted for this channel, or were altered
+    +-- RlnError                    the RLN proof provider failed (``kind`` has the reason)
+    +-- ErasureCodeError            arguments of Reed-Solomon are outside its domain
+    |   +-- NotEnoughShardsError    fewer shards are present than data shards were encoded
     +-- SnapshotError               this version cannot read a stored state
-    +-- ForeignCodeError            code of the application, a node or a store raised what is no `Exception`
+    +-- ForeignCodeError            code of the application, a node or a store raised an unusual exception
     +-- PipelineError               a run of the pipeline stopped; starting it again continues it
 
 Local and remote errors are separate: a local error is a mistake of the calling program, a remote error is bad input
@@ -53,13 +53,13 @@ _Error = TypeVar("_Error", bound=BaseException)
 def copy_of(error: _Error) -> _Error:
     """Return a copy of an exception that more than one caller raises.
 
-    Each raise appends frames to the traceback of the exception object. So an object that many callers raise grows with
-    every raise, and their tracebacks mix. The copy has the class, the text, the attributes, the cause and the traceback
-    so far.
+    Each raise appends frames to the traceback of the exception object. An object that many callers raise therefore
+    grows with each raise, and the tracebacks mix. The copy has the class, the text, the attributes, the cause and the
+    present traceback.
     """
     kind = type(error)
     arguments = error.__reduce__()[1]
-    # The `__init__` of a class of ours makes the text of other arguments; that of its built-in base takes these.
+    # The `__init__` of a class of fairway has other parameters; that of its built-in base accepts these arguments.
     base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     copied = kind.__new__(kind, *arguments)
     base.__init__(copied, *arguments)  # type: ignore[misc]
@@ -70,7 +70,7 @@ def copy_of(error: _Error) -> _Error:
 
 
 class FairwayError(Exception):
-    """Base of every error that fairway raises on purpose."""
+    """Base of all errors of fairway."""
 
 
 class ConfigurationError(FairwayError, ValueError):
@@ -78,11 +78,11 @@ class ConfigurationError(FairwayError, ValueError):
 
 
 class NotAwaitedError(ConfigurationError, AttributeError):
-    """What ``connect`` or ``create_reliable_channel`` returned is used without ``await`` or ``async with``."""
+    """A result of ``connect`` or ``create_reliable_channel`` is used without ``await`` or ``async with``."""
 
 
 class MissingExtraError(FairwayError, ImportError):
-    """A package of an optional extra is not installed; the text says what to install."""
+    """A package of an optional extra is not installed; the text names the extra to install."""
 
     def __init__(self, extra: str, what: str, package: str) -> None:
         here = ", or in the sources of fairway: make rln" if extra == "rln" else ""
@@ -119,7 +119,7 @@ class EventLoopError(LocalError):
 
 
 class FileChangedError(LocalError):
-    """A file that is being sent is no longer what its first message announced; the parts that are left are not sent."""
+    """A file changed while it was being sent; the remaining parts are not sent."""
 
 
 class EncryptionError(LocalError):
@@ -152,21 +152,21 @@ class DeliveryFailedError(FairwayError):
         self.missing = missing
         """Sender ids of the participants that the send named and that did not acknowledge the whole message."""
         self.missing_count = missing_count
-        """How many participants still have to acknowledge the whole message, those in ``missing`` included."""
+        """Number of participants that still have to acknowledge the whole message, including those in ``missing``."""
         self.chunks_missing = chunks_missing
-        """Indices of the data segments that one of these participants may lack, ascending."""
+        """Indices of the data segments that one of these participants has not acknowledged, ascending."""
         self.total_chunks = total_chunks
         """Number of data segments of the message; 0 if it is not known."""
         self.refusal = refusal
-        """What the node said when it last refused a transmission; empty if it accepted the latest one."""
+        """Text of the node's last refusal of a transmission; empty if it accepted the latest one."""
 
 
 class SendExpiredError(DeliveryFailedError):
-    """The deadline of a send has passed. The channel sends nothing of it any more."""
+    """The deadline of a send has passed. The channel does not transmit it any more."""
 
 
 class NetworkError(FairwayError):
-    """The Waku node did not carry out a request; the channel repeats it by itself."""
+    """The Waku node did not carry out a request; the channel repeats the request."""
 
 
 class NodeUnavailableError(NetworkError):
@@ -178,21 +178,21 @@ class StoreQueryError(NetworkError):
 
 
 class StoreRefusedError(StoreQueryError):
-    """A store node refuses a query, or has an answer that cannot be read; the same query would fail again.
+    """A store node refuses a query, or its answer cannot be read; the same query would fail again.
 
-    A query for a shorter time may be answered: newer versions of nwaku refuse one for more than 24 hours.
+    A query for a shorter time may succeed: newer versions of nwaku refuse a query for more than 24 hours.
     """
 
 
 class StorageError(FairwayError):
-    """The channel's store cannot be read or written. The channel sends nothing that the store does not hold."""
+    """The channel's store cannot be read or written. The channel sends only messages that the store has."""
 
 
 class StoreLockedError(StorageError):
     """The store is in use; only one channel of one process may use it."""
 
     channel: object = None
-    """The `ReliableChannel` of this process that holds the store, if one does."""
+    """The `ReliableChannel` of this process that uses the store, if any."""
 
 
 class StoreMismatchError(StorageError):
@@ -214,7 +214,7 @@ class StoreFullError(StorageError):
 class StorePathError(StorageError):
     """The path of a store cannot be used.
 
-    A directory is missing, the path is that of a directory, or the file or its directory may not be written.
+    A directory is missing, the path is a directory, or the file or its directory is not writable.
     """
 
 
@@ -239,14 +239,14 @@ class SegmentError(DecodeError):
 
 
 class DecryptionError(RemoteError):
-    """The bytes were not encrypted for this channel, or were changed on the way.
+    """The bytes were not encrypted for this channel, or were altered.
 
     Such messages are normal on a shared content topic: the channel counts them (`MessagesUndecryptable`).
     """
 
 
 class RlnErrorKind(Enum):
-    """Why an RLN proof provider failed (RLN-API)."""
+    """Reasons for the failure of an RLN proof provider (RLN-API)."""
 
     NOT_READY = "not-ready"
     """The provider is starting or syncing its membership tree: try again later."""
@@ -259,7 +259,7 @@ class RlnErrorKind(Enum):
 
 
 class RlnError(FairwayError):
-    """The RLN proof provider failed; ``kind`` says how."""
+    """The RLN proof provider failed; ``kind`` has the reason."""
 
     def __init__(self, kind: RlnErrorKind, detail: str = "") -> None:
         super().__init__(f"RLN proof generation failed ({kind.value}){': ' if detail else ''}{detail}")
@@ -267,11 +267,11 @@ class RlnError(FairwayError):
 
 
 class ErasureCodeError(FairwayError, ValueError):
-    """Reed-Solomon got arguments outside its domain."""
+    """Arguments of Reed-Solomon are outside its domain."""
 
 
 class NotEnoughShardsError(ErasureCodeError):
-    """Fewer shards are left than there are data shards."""
+    """Fewer shards are present than data shards were encoded."""
 
 
 class SnapshotError(FairwayError):
@@ -279,9 +279,9 @@ class SnapshotError(FairwayError):
 
 
 class ForeignCodeError(FairwayError):
-    """Code of the application, a node or a store raised an exception that is no `Exception`.
+    """Code of the application, a node or a store raised an exception that `fairway.foreign_code` replaces.
 
-    Most often that is a `CancelledError` of something that the code awaited. The original is its ``__cause__``.
+    Usually that is the `CancelledError` of an awaited task. The original is the ``__cause__``.
     """
 
 

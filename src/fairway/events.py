@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 class OrderKey(NamedTuple):
     """The place of a message in its channel.
 
-    Keys compare as the messages stand: a message stands after those that its sender had received. The key of a message
+    Keys sort in the order of the messages: a message follows those that its sender had received. The key of a message
     is the same at all participants that received its first segment.
     """
 
     lamport_timestamp: int
-    """Of the first segment that came (SDS, "Message")."""
+    """Lamport timestamp of the first segment that arrived (SDS, "Message")."""
     sds_id: str
     """SDS message id of that segment."""
 
@@ -53,14 +53,15 @@ class FailureReason(Enum):
     """Why a send failed (`DeliveryError`)."""
 
     NOT_ACKNOWLEDGED = "not acknowledged"
-    """``max_retry_attempts`` retransmissions brought too few acknowledgements. The channel keeps trying at a falling
-    rate: `MessageDelivered` may still come."""
+    """Too few acknowledgements arrived after ``max_retry_attempts`` retransmissions. The channel keeps trying at a
+    falling rate: `MessageDelivered` may still follow."""
     EXPIRED = "deadline passed"
-    """The deadline of the send has passed. The channel sends nothing of it any more."""
+    """The deadline of the send has passed. The channel does not transmit it any more."""
     CANNOT_BE_SENT = "cannot be sent"
-    """A segment can never be sent: `MessageSendError` says why."""
+    """A segment can never be sent: `MessageSendError` has the reason."""
     GIVEN_UP = "given up"
-    """It was not acknowledged, and the channel stops trying: newer such sends need the room (``max_overdue_bytes``)."""
+    """Too few acknowledgements arrived. The channel stops trying, because newer such sends exceed
+    ``max_overdue_bytes``."""
 
 
 class DropReason(Enum):
@@ -81,7 +82,7 @@ class LossReason(Enum):
     SEGMENTS_EXPIRED = "segments-expired"
     """Some of its segments arrived, and no further one within reassembly_timeout_ms."""
     SEGMENTS_EVICTED = "segments-evicted"
-    """Its segments were discarded to make room. Only the pipeline does that, never a live channel."""
+    """Its segments were evicted. Only the pipeline does that, never a live channel."""
     HASH_MISMATCH = "hash-mismatch"
     """Enough segments arrived, but the reassembled payload does not match their hash."""
 
@@ -93,7 +94,7 @@ class ChannelStatus(Enum):
     """Messages are missing, the node is offline, the store query for the time offline is not answered yet, or nothing
     can be sent (`SendingBlocked`)."""
     SYNCED = "synced"
-    """No message is known to be missing, and the node takes messages."""
+    """No message is known to be missing, and the node accepts messages."""
 
 
 class NodeHealth(Enum):
@@ -105,25 +106,25 @@ class NodeHealth(Enum):
 
 
 class Limit(Enum):
-    """A bound on what a channel keeps or does (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
+    """A bound on the memory or the work of a channel (RELIABLE-CHANNEL-API, "Security/Privacy Considerations").
 
-    A message that is refused for want of room is not acknowledged. Its sender retransmits it, another
-    participant repairs it, or a store returns it.
+    A message that a full buffer refuses is not acknowledged. Its sender retransmits it, another participant repairs
+    it, or a store returns it.
     """
 
     MISSING_MESSAGES = "missing-messages"
     """``max_missing``: the channel refuses messages that cite further missing ones, until a missing one arrives or is
     given up."""
     INCOMING_BUFFER = "incoming-buffer"
-    """``sds.max_incoming_buffer``: the channel refuses messages that would have to wait for others."""
+    """``sds.max_incoming_buffer``: the channel refuses messages that wait for others."""
     INCOMING_BUFFER_BYTES = "incoming-buffer-bytes"
-    """13 KiB for each of these messages: the same, by bytes."""
+    """13 KiB for each of these messages: the same limit, by bytes."""
     ACTIVE_RETRIES = "active-retries"
     """``max_active_retries``: further retries wait; waiting does not count as an attempt."""
     STORE_QUERIES = "store-queries"
     """``max_store_queries_per_minute``: further queries wait."""
     NODE_PACE = "node-pace"
-    """The node refuses messages (status 429): ``bound`` is the number a second that it accepts, as far as is known."""
+    """The node refuses messages (status 429): ``bound`` is the known number of messages that it accepts per second."""
     SEGMENT_SETS_OF_SENDER = "segment-sets-of-sender"
     """A sender has 1,000 incomplete messages: the channel refuses the first segment of further ones until one is
     complete."""
@@ -150,7 +151,7 @@ class MessageEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSending(MessageEvent):
-    """A segment is about to be handed to the node. Repeated with every retry."""
+    """A segment is about to be passed to the node. Repeated with every retry."""
 
     chunk_info: ChunkInfo
     attempt: int = 0
@@ -184,7 +185,7 @@ class MessagePossiblyAcknowledged(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAcknowledged(MessageEvent):
-    """A participant acknowledged a further segment, or has the whole message now."""
+    """A participant acknowledged another segment, or the whole message."""
 
     chunks_acknowledged: tuple[int, ...]
     """Indices of all data segments acknowledged so far, ascending."""
@@ -200,7 +201,7 @@ class MessageAcknowledged(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDelivered(MessageEvent):
-    """The participants that the send asked for have acknowledged the whole message."""
+    """The participants that the send requires have acknowledged the whole message."""
 
     delivered_to: tuple[str, ...]
     """Sender ids of the participants that acknowledged the whole message."""
@@ -238,13 +239,13 @@ class DeliveryError(MessageEvent):
     missing: tuple[str, ...] = ()
     """Sender ids of the participants that the send named and that did not acknowledge the whole message."""
     missing_count: int = 0
-    """Participants that still have to acknowledge the whole message, those in ``missing`` included."""
+    """Participants that still have to acknowledge the whole message, including those in ``missing``."""
     chunks_missing: tuple[int, ...] = ()
-    """Indices of the data segments that one of these participants may lack, ascending."""
+    """Indices of the data segments that one of these participants has not acknowledged, ascending."""
     total_chunks: int = 0
     """Number of data segments of the message."""
     refusal: str = ""
-    """What the node said when it last refused a transmission; empty if it accepted the latest one."""
+    """Text of the node's last refusal of a transmission; empty if it accepted the latest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,7 @@ class MessageQueued(MessageEvent):
 
     chunk_info: ChunkInfo
     expected_ms: int | None
-    """When the segment will probably leave; None if that is not known."""
+    """Expected time of the transmission; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +268,7 @@ class EphemeralMessageDropped(MessageEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceived:
-    """A whole message from another participant. Each comes once, in causal order. ``bytes(event)`` is the payload."""
+    """A whole message from another participant, delivered once, in causal order. ``bytes(event)`` is the payload."""
 
     message_id: str
     sender_id: str
@@ -288,12 +289,11 @@ class MessageReceived:
     ephemeral: bool = False
     """Whether the message was sent as ephemeral; such a message is not kept for a restart."""
     dependencies_met: bool = True
-    """False only with ``Delivery.ARRIVAL``, or when a dependency was declared lost, or not waited for any longer
-    (`SdsConfig.gap_timeout_ms`)."""
+    """False only with ``Delivery.ARRIVAL``, if a dependency was declared lost, or after `SdsConfig.gap_timeout_ms`."""
     recovered: bool = False
     """Whether Reed-Solomon restored lost segments."""
     redelivered: bool = False
-    """Whether the message was handed over before, and not finished, by an earlier run or start."""
+    """Whether an earlier run or start delivered the message, and the application did not finish it."""
     order_key: OrderKey | None = None
     """The place of the message in `ReliableChannel.history`; None for an ephemeral message."""
 
@@ -312,7 +312,7 @@ class IrretrievableMessage:
     sender_id: str | None = None
     """Sender id, if it is known."""
     retrieval_hint: bytes | None = None
-    """Message hash by which stores know the message, 32 bytes, if it is known."""
+    """Message hash for a store query, 32 bytes, if it is known."""
     payload_hash: bytes | None = None
     """For a segmented message, the Keccak-256 of the payload that its segments name, 32 bytes."""
     sds_ids: tuple[str, ...] = ()
@@ -321,14 +321,14 @@ class IrretrievableMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusChanged:
-    """The channel began to miss messages, or has them all again."""
+    """The `ChannelStatus` changed."""
 
     status: ChannelStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatusChanged:
-    """The connection of the node changed. When the channel starts, this comes only if the node is not connected.
+    """The connection of the node changed. When the channel starts, this is raised only if the node is not connected.
 
     While the node is not connected the channel keeps messages to send, and sends them when it is connected again.
     """
@@ -344,9 +344,9 @@ class NodeStatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesUndecryptable:
-    """Messages on the content topic could not be decrypted. Comes at the first one, then at most once a minute.
+    """Messages on the content topic could not be decrypted. Raised for the first one, then at most once a minute.
 
-    They belong to another channel, or a participant uses another key: this program does if ``opened`` is 0.
+    They belong to another channel, or a participant uses another key. If ``opened`` is 0, this program's key is wrong.
     """
 
     count: int
@@ -359,8 +359,8 @@ class MessagesUndecryptable:
 class SenderIdInUse:
     """Messages arrived that name this channel's sender id and were not sent by it.
 
-    Another program uses the same sender id, or forges it. Sender ids must be unique: acknowledgements go by them.
-    Comes at the first message, then at most once a minute.
+    Another program uses the same sender id, or forges it. Sender ids must be unique: acknowledgements depend on them.
+    Raised for the first message, then at most once a minute.
     """
 
     count: int
@@ -371,8 +371,8 @@ class SenderIdInUse:
 class ForeignMessages:
     """Messages of another channel arrived on the content topic, which this channel ignores.
 
-    They cost bandwidth, and channels that share a topic share its shard. Comes at the first message, then at most once
-    a minute.
+    They cost bandwidth, and channels that share a topic share its shard. Raised for the first message, then at most
+    once a minute.
     """
 
     count: int
@@ -386,8 +386,8 @@ class SendingBlocked:
     """Nothing could be sent for a minute, although the node is connected.
 
     The node refuses every transmission or does not answer, no RLN proof can be made, or the rate limit is 0. The
-    channel keeps trying. Comes after a minute, then once an hour while it lasts. `ChannelStatus` is ``SYNCING``
-    meanwhile, and `StatusChanged` tells when the node takes something again.
+    channel keeps trying. Raised after a minute, then once an hour. Meanwhile `ChannelStatus` is ``SYNCING``;
+    `StatusChanged` follows when the node accepts a transmission.
     """
 
     since_ms: int
@@ -395,12 +395,12 @@ class SendingBlocked:
     refusals: int
     """Transmissions that were refused since then."""
     detail: str
-    """What the node, or the provider of proofs, said last."""
+    """Last error text of the node or of the proof provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A limit was reached. Comes again only after the channel was below the limit in between."""
+    """A limit was reached. Raised again only after the channel was below the limit."""
 
     limit: Limit
     bound: int
@@ -409,24 +409,24 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreRefused:
-    """A store refuses queries for a time, or has an answer for it that cannot be read.
+    """A store refuses queries for a time, or its answer cannot be read.
 
-    Messages of that time are missing if no other message cites them and no participant sends them again.
+    Messages of that time are missing if no other message cites them and no participant retransmits them.
     """
 
     start_ms: int
     """Beginning of the time."""
     end_ms: int
-    """Its end, exclusive."""
+    """End of the time, exclusive."""
     is_left_out: bool
-    """Whether the channel reads on behind it. Else it asks again, at growing intervals up to a minute."""
+    """Whether the channel skips this time. Otherwise it queries again, at growing intervals of at most a minute."""
     detail: str
-    """What the store says, as text for people."""
+    """The error of the store, as text for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerFailed:
-    """A handler of the application raised. The channel continues; a received message is kept and handed over again."""
+    """A handler of the application raised. The channel continues; it keeps a received message and delivers it again."""
 
     handler: str
     """Qualified name of the handler."""
@@ -438,7 +438,7 @@ class HandlerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSetAside:
-    """Handlers raised on a message ``max_handling_attempts`` times. The channel keeps it and stops handing it over.
+    """Handlers raised on a message ``max_handling_attempts`` times. The channel keeps it and stops delivering it.
 
     Give this event to ``ReliableChannel.hand_over_again`` to try again, or to ``finish`` to discard the message.
     """

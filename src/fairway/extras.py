@@ -1,7 +1,7 @@
-"""Packages of optional extras, which an installation may lack.
+"""`needing`: imports of packages that belong to optional extras.
 
 ``pip install fairway`` installs the channel, the client and the protocol. Code that needs other packages imports them
-inside `needing`, so that the user of an installation without them learns what to install.
+inside `needing`. If a package is not installed, the error names the extra to install.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairway.errors import MissingExtraError
 def needing(extra: str, what: str) -> Iterator[None]:
     """Turn a failed import inside the block into a `MissingExtraError`.
 
-    ``extra`` is the extra to install, ``what`` is the feature that needs it.
+    ``extra`` is the extra to install; ``what`` is the feature that needs the package.
     """
     try:
         yield

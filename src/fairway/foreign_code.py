@@ -1,8 +1,8 @@
-"""`ForeignCode`: whatever foreign code raises is an ordinary exception.
+"""`ForeignCode`: converts unusual exceptions of foreign code to `ForeignCodeError`.
 
-Foreign code is what an application, a node or a store brings: handlers, ciphers, proof providers, callbacks. asyncio
-raises `CancelledError` in a task that is cancelled. The same exception comes out of foreign code that awaits something
-that was cancelled for its own reasons, and would end the task that called it. No `except Exception` catches it.
+Foreign code is code of an application, a node or a store: handlers, ciphers, proof providers, callbacks. asyncio raises
+`CancelledError` in a cancelled task. Foreign code raises the same exception if it awaits another task that was
+cancelled. `except Exception` does not catch it, so it would end the calling task.
 
 Three exceptions keep their meaning: a cancellation of the calling task itself, and `KeyboardInterrupt` and
 `SystemExit`, which end the event loop.
@@ -26,14 +26,14 @@ _Result = TypeVar("_Result")
 class ForeignCode:
     """A context manager around a call or an ``await`` of foreign code.
 
-    It raises `ForeignCodeError` in place of a `CancelledError` that is no cancellation of this task, of any other
-    exception that is no `Exception`, and of `StopIteration` and `StopAsyncIteration`, which would end a loop.
+    It raises `ForeignCodeError` for three kinds of exceptions: a `CancelledError` without a cancellation of this task,
+    any other exception outside `Exception`, and `StopIteration` or `StopAsyncIteration`, which would end a loop.
     """
 
     __slots__ = ("_cancellations", "_name", "_task")
 
     def __init__(self, name: str) -> None:
-        """``name`` stands in the text of the error, such as ``the node's query``."""
+        """``name`` is the name of the code in the error text, such as ``the node's query``."""
         self._name = name
 
     def __enter__(self) -> None:
@@ -54,7 +54,7 @@ class ForeignCode:
                 if self._task is not None and self._task.cancelling() > self._cancellations:
                     return
             case GeneratorExit():
-                # Python raises it in a coroutine that ends unfinished, which then is not what runs.
+                # Python raises it to close an unfinished coroutine; another task, or none, is then running.
                 if _current_task() is not self._task:
                     return
         raise ForeignCodeError(f"{self._name} raised {error!r}") from error
@@ -69,7 +69,7 @@ async def call_in_thread(
 ) -> _Result:
     """Call foreign code in a thread, by default one of the event loop, inside `ForeignCode`.
 
-    asyncio cannot pass a `StopIteration` on from a thread: a task that awaits such a call waits without end.
+    asyncio cannot transfer a `StopIteration` from a thread: a task that awaits such a call waits forever.
     """
 
     def called() -> _Result:

@@ -1,9 +1,8 @@
-"""`read_json`: JSON that others wrote, as a value of a declared shape.
+"""`read_json`: decodes untrusted JSON to a value of a declared shape.
 
-Invariant: whatever the bytes are, the result is a value of that shape or a `DecodeError`. A parser of JSON calls itself
-for each level of nesting, and what bounds that is the interpreter's recursion limit, which any library of the process
-may have raised beyond what the stack holds; the process would then end. So the depth is bounded before anything is
-parsed.
+Invariant: for any bytes `read_json` returns a value of that shape or raises `DecodeError`. A JSON parser recurses for
+each level of nesting, up to the interpreter's recursion limit. A library may have raised that limit beyond the size of
+the stack, and the process would crash. The depth is therefore checked before parsing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from fairway.errors import DecodeError
 
 MAX_DEPTH: Final = 64
-"""Levels of objects and lists within each other; nothing that fairway reads has ten."""
+"""Deepest nesting of objects and lists that is parsed; the JSON that fairway reads has fewer than ten levels."""
 
 _MARKS: Final = b'[]{}"'
 _REST: Final = bytes(set(range(256)) - set(_MARKS))
@@ -24,9 +23,9 @@ _Shape = TypeVar("_Shape")
 
 
 def read_json(data: bytes, shape: type[_Shape]) -> _Shape:
-    """Return the value of ``shape`` that ``data`` holds.
+    """Return the value of ``shape`` in ``data``.
 
-    Raises `DecodeError` for what is no JSON or of another shape, and for more than `MAX_DEPTH` levels of nesting.
+    Raises `DecodeError` if ``data`` is not JSON, has another shape, or has more than `MAX_DEPTH` levels of nesting.
     """
     if _is_deep(data):
         raise DecodeError(f"JSON with more than {MAX_DEPTH} levels of nesting is not read")
@@ -37,13 +36,13 @@ def read_json(data: bytes, shape: type[_Shape]) -> _Shape:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Say whether a parser would go deeper than `MAX_DEPTH`; it would read no further than to a fault."""
+    """Return whether a parser would recurse deeper than `MAX_DEPTH` before it finds an error."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     if b"\\" in data:  # an escaped quotation mark ends no string
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = np.frombuffer(data.translate(None, _REST), dtype=np.uint8)
-    # Strings are where the number of quotation marks so far is odd; it may overflow.
+    # Inside a string the number of quotation marks so far is odd; overflow does not matter.
     outside = np.cumsum(marks == ord('"'), dtype=np.uint8) & 1 == 0
     opening = outside & ((marks == ord("[")) | (marks == ord("{")))
     closing = outside & ((marks == ord("]")) | (marks == ord("}")))

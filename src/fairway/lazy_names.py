@@ -1,4 +1,4 @@
-"""`lazy_names`: the public names of a package, each imported at its first use. So a program starts quickly."""
+"""`lazy_names`: imports each public name of a package at its first use, so that programs start quickly."""
 
 from __future__ import annotations
 

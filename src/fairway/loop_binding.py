@@ -1,7 +1,7 @@
-"""`LoopBinding`: an object that works on one event loop, and says so on another one.
+"""`LoopBinding`: binds an object to one event loop and raises an error on any other.
 
 asyncio is not safe to use from other threads, and its tasks and futures end with their event loop. A call on another
-loop would wait without end, or change the object while its own loop runs.
+loop would wait forever, or change the object while its own loop runs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from fairway.errors import EventLoopError
 
 
 class LoopBinding:
-    """The event loop on which an object was made, or first used if none was running then."""
+    """The event loop on which an object was created, or first used if no loop was running then."""
 
     __slots__ = ("_loop", "_owner", "_process")
 
     def __init__(self, owner: str) -> None:
-        """``owner`` stands in the texts of errors, such as ``the receipt``."""
+        """``owner`` is the name of the object in error texts, such as ``the receipt``."""
         self._owner = owner
         self._process = os.getpid()
         self._loop = _running_loop()
@@ -38,7 +38,7 @@ class LoopBinding:
     def check(self) -> asyncio.AbstractEventLoop:
         """Return the event loop; raise `EventLoopError` if another one is running, or it is running in another thread.
 
-        A loop that is not running now can be used, because nothing happens at the same time.
+        A loop that is not running can be used, because it runs no code at the same time.
         """
         running = _running_loop()
         if self._loop is None:

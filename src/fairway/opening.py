@@ -1,4 +1,4 @@
-"""`Opening`: what ``connect`` and ``create_reliable_channel`` return, for ``await`` and for ``async with``."""
+"""`Opening`: the result of ``connect`` and ``create_reliable_channel``, for ``await`` and for ``async with``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Opening(Coroutine[Any, Any, T]):
     def send(self, value: Any, /) -> Any:
         """Resume the coroutine."""
         if value is not None:
-            raise self._not_awaited()  # meant for the channel that this opens
+            raise self._not_awaited()  # the caller meant `send` of the channel
         return self._coroutine.send(value)
 
     @overload

@@ -64,8 +64,8 @@ _WIRES: Final[dict[str, dict[str, Any]]] = {
 class Profile(Enum):
     """The wire format of a channel. Channels of different profiles cannot read each other.
 
-    The value is the profile's name. Whatever else distinguishes the profiles is an attribute: code asks for that, and
-    not which profile it has.
+    The value is the profile's name. Each other difference between the profiles is an attribute; code uses these
+    attributes and does not compare profiles.
     """
 
     WAKU = "waku"
@@ -74,9 +74,9 @@ class Profile(Enum):
     """SDS as nim-sds writes it; segments as in LIP-243; WakuMessage.meta carries the marker of logos-delivery."""
 
     codec: SdsCodec
-    """How SDS messages are written."""
+    """Codec of SDS messages."""
     segments: SegmentFormat
-    """How segments are written."""
+    """Format of segments."""
     repair: RepairHash
     """The hashes of SDS-R."""
     id_rule: IdRule
@@ -84,10 +84,10 @@ class Profile(Enum):
     lamport_unit_ms: int
     """Milliseconds in one unit of a Lamport timestamp."""
     lamport_lead: int
-    """Units by which a message may always lead the receiver's clock, whatever the wall clock says.
+    """Units by which a message may always lead the receiver's clock, regardless of the wall clock.
 
-    Where a unit is a second, a channel with more than one message a second counts messages and not time: for good, and
-    ever further from the wall clock. Where it is a millisecond, that does not happen."""
+    If a unit is a second, a channel with more than one message per second counts messages and not time. Its Lamport
+    clock then moves ever further ahead of the wall clock. With a unit of a millisecond this does not happen."""
     marker: bytes | None
     """WakuMessage.meta of everything in a channel; None for none."""
     ephemeral_is_content: bool
@@ -130,7 +130,7 @@ class BloomPolicy(Enum):
     ALWAYS = "always"
     """All with a causal history, as SDS has it: 18,752 bytes a message by default."""
     NEWS = "news"
-    """Only when a peer needs it: a peer waits for an acknowledgement that the citations of the message cannot give."""
+    """Only if a peer needs it: a peer waits for an acknowledgement that the message's citations cannot give."""
     NEVER = "never"
     """None."""
 
@@ -156,12 +156,12 @@ class SegmentationConfig:
     max_message_size_bytes: int = 1_048_576
     """Largest payload; `send` refuses larger ones (1 MiB in drafts of LIP-173, "Segmentation")."""
     reassembly_timeout_ms: int = 86_400_000
-    """An incomplete message that gained no segment for this long is given up. Only time while the node is connected
+    """Time without a new segment after which an incomplete message expires. Only time while the node is connected
     counts."""
     max_buffered_bytes: int = 268_435_456
-    """Payload kept in incomplete messages, plus 1 KiB a segment; of one sender an eighth. New messages begin up to half
-    of it. Up to three times as much for segments that wait for none that they cite, four times for what makes a message
-    whole."""
+    """Payload kept in incomplete messages, plus 1 KiB per segment; one sender may use an eighth. Above half of it no
+    new message begins. The limit is three times as high for segments that wait for no message, and four times if the
+    rest of the message fits in."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -180,7 +180,7 @@ class SegmentationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairConfig:
-    """SDS-R: participants send again what another participant misses (SDS, "SDS Repair (SDS-R)")."""
+    """SDS-R: participants retransmit messages that another participant misses (SDS, "SDS Repair (SDS-R)")."""
 
     enabled: bool = True
     """Send and answer repair requests. History entries carry sender ids either way."""
@@ -213,20 +213,20 @@ class SdsConfig:
     lost_timeout_ms: int = 3_600_000
     """A dependency missing for this long is declared lost, and the messages that cite it are delivered; 0 = never. Time
     counts over restarts, but only while the node is connected and no store is being read. If the dependency arrives and
-    is refused for want of room, the time begins again, up to four times as long since anything that it waits for last
-    came in."""
+    a full buffer refuses it, the time begins again. It ends at the latest four times this long after the dependency was
+    noticed, or after a message that it waits for last arrived."""
     gap_timeout_ms: int = 0
     """A received message that waited this long for dependencies is delivered without them, with ``dependencies_met``
-    False; 0 = never. The dependencies are still asked for, and delivered if they come before lost_timeout_ms. Time
-    counts as for that."""
+    False; 0 = never. The dependencies are still requested, and delivered if they arrive before lost_timeout_ms. Time
+    counts as for lost_timeout_ms."""
     max_incoming_buffer: int = 10_000
-    """Received messages that wait for their dependencies, of 13 KiB on average. When full, the channel refuses further
-    ones, which are sent again; it accepts up to twice as many if a waiting message depends on them."""
+    """Received messages that wait for their dependencies, of 13 KiB on average. Beyond it the channel refuses further
+    ones, which are retransmitted; it accepts up to twice as many if a waiting message depends on them."""
     max_history: int = 100_000
     """Messages in the local history: the newest, at some 400 bytes each (600 with a store in memory), and up to 1/64
-    more, since the oldest are removed some at a time. Older messages count as received: one that arrives for the first
-    time after so many newer ones is not delivered. The default is a day of a message a second; a channel of hundreds a
-    second, whose participants may be cut off from each other for longer than minutes, needs more."""
+    more, because the oldest are evicted in groups. Older messages count as received: a message that first arrives after
+    so many newer ones is not delivered. The default covers a day with one message per second. A channel with hundreds
+    per second needs more if its participants may be cut off from each other for longer than minutes."""
     repair: RepairConfig = field(default_factory=RepairConfig)
     """SDS-R."""
 
@@ -393,13 +393,13 @@ class ReliableChannelOptions:
 
     @property
     def segment_format(self) -> SegmentFormat:
-        """How payloads become the content of SDS messages."""
+        """The format of the content of SDS messages."""
         return BARE if self.segmentation.bare_content else self.profile.segments
 
     def _check_that_segments_fit(self) -> None:
         """Refuse options with which a full segment exceeds ``max_wire_message_bytes``.
 
-        A bloom filter has at least 1.44 log2(1/error rate) bits an element; an entry of the causal history has at
+        A bloom filter has at least 1.44 log2(1/error rate) bits per element. An entry of the causal history has at
         least an SDS message id of 64 characters.
         """
         content = min(self.segmentation.segment_size_bytes, self.segmentation.max_message_size_bytes)
@@ -430,7 +430,7 @@ class ReliableChannelOptions:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the options of a mapping, such as one read from JSON or TOML; missing ones have their defaults.
+        """Return the options in a mapping, such as one read from JSON or TOML; missing ones have their defaults.
 
         Layers are nested mappings; enum values are given by their text (``"logos"``). Raises `ConfigurationError` for
         an unknown name and for a value of the wrong type.

@@ -1,10 +1,9 @@
 """`OwnedTasks`: tasks that end with their owner.
 
-asyncio may drop a task without references, so each is held until it ends. An exception is reported when its task ends,
-not when the task is collected as garbage. So is a cancellation that the owner did not ask for: other code cancelled the
-task, or something that the task awaited was cancelled. After `OwnedTasks.close` no task is left, not even one that
-another started while it was being cancelled. Tasks are cancelled in the order of their start, so that a repeated run is
-the same.
+asyncio may drop a task without references, so `OwnedTasks` references each until it ends. It reports an exception when
+the task ends, not when the task is garbage-collected. It also reports a cancellation that the owner did not request, of
+the task or of an awaited one. `OwnedTasks.close` ends all tasks, including those that a task starts while it is being
+cancelled. Tasks are cancelled in the order of their start, so runs are reproducible.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ class OwnedTasks:
     """The tasks of one owner."""
 
     def __init__(self, *, failed: Failed | None = None) -> None:
-        """``failed`` is called with what a task raises, by default the exception handler of the event loop."""
+        """``failed`` receives each exception of a task; the default is the exception handler of the event loop."""
         self._failed: Final = report if failed is None else failed
         self._tasks: dict[asyncio.Task[Any], Failed] = {}
-        """Each task, with the function to call if it fails."""
+        """The function to call on failure, by task."""
         self._cancelled: set[asyncio.Task[Any]] = set()
-        """Tasks that their owner has cancelled."""
+        """Tasks that the owner has cancelled."""
 
     def __len__(self) -> int:
-        """Return how many tasks have not ended."""
+        """Return the number of tasks that have not ended."""
         return len(self._tasks)
 
     def __contains__(self, task: object) -> bool:
@@ -40,7 +39,7 @@ class OwnedTasks:
     def spawn(
         self, work: Coroutine[Any, Any, None], name: str | None = None, *, failed: Failed | None = None
     ) -> asyncio.Task[None]:
-        """Start a task; `cancel` and `close` cancel it. ``failed`` replaces that of the owner for this task."""
+        """Start a task; `cancel` and `close` cancel it. ``failed`` replaces the owner's function for this task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = failed or self._failed
         task.add_done_callback(self._ended)
@@ -53,12 +52,12 @@ class OwnedTasks:
             task.cancel()
 
     async def wait(self) -> None:
-        """Wait until all tasks have ended by themselves."""
+        """Wait until all tasks have ended."""
         while others := self._others():
             await asyncio.wait(others)
 
     async def close(self) -> None:
-        """Cancel all tasks and wait for their end. Can be called twice; a task that calls it is not cancelled."""
+        """Cancel all tasks and wait for their end; repeated calls are allowed. The calling task is not cancelled."""
         while others := self._others():
             for task in others:
                 self.cancel(task)

@@ -1,7 +1,7 @@
 """`Subscription`: a bounded queue from a node to one reader.
 
-A slow reader neither delays the network nor makes the process grow: beyond the bound the oldest items are dropped and
-counted. A reliable channel retrieves what it lost in this way.
+A slow reader does not delay the network or increase memory: beyond the bound the queue drops and counts the oldest
+items. A reliable channel retrieves dropped messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_BYTES: Final = 134_217_728
 
 
 class Subscription(Generic[Item]):
-    """An async iterator over what arrives. After `close` it yields the items that are waiting, then ends."""
+    """An async iterator over arriving items. After `close` it yields the waiting items, then ends."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class Subscription(Generic[Item]):
         size_of: Callable[[Item], int] = lambda _: 0,
         max_bytes: int = _MAX_BYTES,
     ) -> None:
-        """Make an empty queue; ``on_close`` is called once, when the reader or the node closes it.
+        """Create an empty queue; ``on_close`` is called once, when the reader or the node closes it.
 
         The queue holds at most ``max_items`` and, by ``size_of``, at most ``max_bytes``; the newest item always stays.
         """
         self.dropped = 0
-        """Items that were dropped for newer ones."""
+        """Number of items dropped for newer ones."""
         self._items: deque[Item] = deque()
         self._max_items = max_items
         self._size_of = size_of
@@ -63,21 +63,21 @@ class Subscription(Generic[Item]):
         self._arrived.set()
 
     def take(self) -> list[Item]:
-        """Return everything that is waiting, at once."""
+        """Return all waiting items, without waiting."""
         items = list(self._items)
         self._items.clear()
         self._bytes = 0
         return items
 
     def close(self) -> None:
-        """End the iteration. Can be called twice."""
+        """End the iteration; repeated calls are allowed."""
         if not self._closed:
             self._closed = True
             self._arrived.set()
             self._on_close()
 
     async def next_batch(self) -> list[Item]:
-        """Wait for at least one item, and return all that wait; an empty list means the end."""
+        """Wait for at least one item and return all waiting items; an empty list means the end."""
         await self._until_there()
         return self.take()
 
@@ -85,7 +85,7 @@ class Subscription(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
-        """Return the next item, or stop when the subscription is closed."""
+        """Return the next item, or end the iteration if the subscription is closed."""
         await self._until_there()
         if not self._items:
             raise StopAsyncIteration

@@ -1,6 +1,6 @@
-"""`check_type` and its like: a value of a wrong type raises an error at the call that it was given to.
+"""`check_type`, `check_callback` and `check_fields`: reject a value of a wrong type in the call that receives it.
 
-Without a check such a value fails later, in code that its caller does not know. Or it changes what that code does: a
+Without a check such a value fails later, in code that its caller does not know. Or it silently changes the behaviour: a
 text is a collection of its characters, and `True` is 1.
 """
 
@@ -24,14 +24,14 @@ _WORDS: Final[dict[object, str]] = {
     NoneType: "None",
 }
 _HINTS: Final[dict[type, dict[str, Any]]] = {}
-"""The annotations of each class that `check_fields` was called for."""
+"""The annotations of each class that `check_fields` has checked."""
 
 
 def check_type(name: str, value: object, wanted: Any, advice: str = "") -> None:
     """Raise `ConfigurationError` if an argument is not of a type: a class, or an annotation such as ``int | None``.
 
-    `True` and `False` are no integers, NaN is no number, and a text or bytes are no collection. The error shows numbers
-    only, because other values may be secret.
+    `True` and `False` do not count as integers, NaN not as a number, and a text or bytes not as a collection. The error
+    shows only numbers, because other values may be secret.
     """
     if _fits(value, wanted):
         return
@@ -56,7 +56,7 @@ def check_callback(name: str, function: object, *arguments: str) -> None:
     except TypeError as error:
         raise ConfigurationError(f"{name} is called with {taken}, and this one cannot be: {error}") from None
     except ValueError:
-        return  # Some functions in C do not say what they take.
+        return  # Some functions in C have no signature.
 
 
 def check_fields(options: Any) -> None:

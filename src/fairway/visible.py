@@ -1,8 +1,8 @@
 """`visible` makes text from the network safe to print in a terminal or a log.
 
-Names, error details and payloads come from other participants. An escape sequence in them could clear the screen, set
-the clipboard or answer for the user; a line break could forge a line of output; a bidirectional override makes one name
-look like another. Such characters are shown as escapes, as in Python source.
+Other participants choose names, error details and payloads. An escape sequence could clear the screen, set the
+clipboard or send input for the user. A line break could forge a line of output. A bidirectional override makes one name
+look like another. `visible` replaces such characters by escapes, as in Python source.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 _SHOWN_BY_NUMBER: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories: control, format, surrogate, private use, unassigned, line and paragraph separators."""
 _JOINERS: Final = "\u200c\u200d"
-"""Joiners stay: many languages and composed emoji need them."""
+"""Joiners that are not replaced: many languages and composed emoji need them."""
 
 
 def visible(text: str, *, keep: str = "") -> str:
     r"""Return a text with each invisible character replaced by an escape such as ``\x1b`` or ``\u202e``.
 
-    ``keep`` holds characters that stay, such as line breaks.
+    ``keep`` has characters that are not replaced, such as line breaks.
     """
     if text.isprintable():
         return text
