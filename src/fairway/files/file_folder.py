@@ -1,14 +1,13 @@
-"""`FileFolder`: incomplete and saved files in a folder, which survive a crash at any moment.
+"""`FileFolder`: incomplete and saved files in a folder, safe against a crash at any moment.
 
 Incomplete files are in the subfolder ``.fairway``: the content of each, and an entry (JSON) with the manifest. The
 received parts are not recorded: after a restart the content is compared with the hashes of the manifest.
 
-A complete file gets its name by a hard link, which fails if the name is taken, so that no file is ever replaced. The
-content keeps its first name until the entry records that the file was saved. After a crash in between, both names are
-one file. Entries of saved files are kept for a while, for messages that are delivered again after a crash.
+A complete file gets its name by a hard link. The link fails if the name is taken, so no file is ever replaced. The
+content keeps its first name until the entry records that the file was saved. After a crash in between, both names refer
+to one file. Entries of saved files are kept for messages that are delivered again after a crash.
 
-A file whose name the disk refuses gets another one (`names_for`). An error of one file does not prevent others from
-being saved.
+If the disk refuses a name, the file gets another one (`names_for`). An error of one file does not affect other files.
 
 Invariant: a file under its name in the folder is complete, checked and durable.
 """
@@ -83,7 +82,7 @@ class FileFolder:
     """The files in one folder; every call reads or writes the disk.
 
     Calls raise `StoreFullError` if the disk is full, and `StorageError` for other errors of the disk. Earlier content
-    stays, so the same call can be repeated when there is room.
+    is not lost, so the call can be repeated later.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +118,7 @@ class FileFolder:
         return True
 
     def begin(self, key: str, sender_id: str, message_id: str, manifest: FileManifest) -> IncompleteFile:
-        """Begin to collect a file."""
+        """Create an incomplete file."""
         file = IncompleteFile(key=key, sender_id=sender_id, message_id=message_id, manifest=manifest)
         try:
             with _errors_of(self._content(key)):
@@ -164,7 +163,7 @@ class FileFolder:
     def save_whole(self, key: str, name: str, content: bytes) -> Path:
         """Save a file of one message; return its path.
 
-        After a crash that followed the naming, the content still exists, and is not written again.
+        If the process crashed after the file got its name, the content exists and is not written again.
         """
         path = self._content(key)
         self._write_entry(key, _WHOLE)
@@ -187,7 +186,7 @@ class FileFolder:
         self._remove(file.key)
 
     def drop_older_than(self, age_ms: int) -> None:
-        """Remove incomplete files that gained no part for the timeout."""
+        """Remove incomplete files without a new part for ``age_ms``."""
         oldest_ns = time_ns() - age_ms * NS_PER_MS
         for file in list(self.incomplete.values()):
             try:
@@ -249,7 +248,7 @@ class FileFolder:
 
     def _remove(self, key: str) -> None:
         with _errors_of(self._entry(key)):
-            # The content last: without an entry it is removed at the next start.
+            # The content is removed last: content without an entry is removed at the next start.
             self._entry(key).unlink(missing_ok=True)
             self._content(key).unlink(missing_ok=True)
 
@@ -272,7 +271,7 @@ class FileFolder:
         elif file == _WHOLE and time_ns() - path.stat().st_mtime_ns < _REDELIVERED_WITHIN_NS:
             return  # its message is delivered again
         elif not isinstance(file, IncompleteFile) or not self._content(key).exists():
-            # Another program changed this entry, because entries are written whole or not at all.
+            # Another program changed this entry: `FileFolder` writes entries atomically.
             with suppress(StorageError):
                 self._remove(key)
         else:

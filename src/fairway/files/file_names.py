@@ -1,7 +1,7 @@
-"""The names under which a received file may be saved, the best one first.
+"""The possible names of a saved file, the preferred one first.
 
-A sender chooses the name, and the disk of a receiver may refuse it: too long for the file system or the whole path, a
-character that it cannot store, a word that Windows reserves for a device.
+The sender chooses the name, and the receiver's disk may refuse it. It may be too long for the file system or the whole
+path, contain a character that the disk cannot store, or be a device name of Windows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from fairway.wire.file_message import MAX_NAME_BYTES
 
 _PORTABLE_NAME_BYTES: Final = 100
-"""Length of a name that all file systems take: eCryptfs has room for 143 bytes."""
+"""Bytes of a name that all file systems accept: eCryptfs allows 143."""
 _PORTABLE_SUFFIX_BYTES: Final = 20
 _RESERVED_CHARACTERS: Final = re.compile(r'[<>:"|?*\x00-\x1f]')
 """Characters that Windows, exFAT and SMB refuse in names (Microsoft, "Naming Files, Paths, and Namespaces")."""
@@ -31,7 +31,7 @@ _FALLBACK_DIGITS: Final = 12
 def names_for(name: str, key: str, *, on_windows: bool = sys.platform == "win32") -> Iterator[str]:
     """Yield the name of the sender, a similar portable name, and a name made of ``key`` alone.
 
-    Windows takes some names without an error and saves the file elsewhere, so that it gets no such name.
+    On Windows reserved names are not yielded: Windows accepts some of them and saves the file elsewhere.
     """
     portable = portable_name(name)
     if name == portable or not on_windows:
@@ -43,7 +43,7 @@ def names_for(name: str, key: str, *, on_windows: bool = sys.platform == "win32"
 
 
 def portable_name(name: str) -> str:
-    """Return a name that Windows and short file systems accept: this one, or a similar one."""
+    """Return this name or a similar one that Windows and file systems with short names accept."""
     changed = _RESERVED_CHARACTERS.sub("_", name).rstrip(" .")
     if _RESERVED_NAMES.fullmatch(changed):
         changed = f"_{changed}"
@@ -55,16 +55,16 @@ def portable_name(name: str) -> str:
 
 
 def numbered(name: str) -> Iterator[str]:
-    """Yield a name, and names like it with a number, none longer than names may be."""
+    """Yield a name, then the name with numbers, none longer than allowed."""
     yield name
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, not a path
-    # A short name stays short, because the disk may have refused a longer one.
+    # The numbered names of a short name are short too, because the disk may have refused a longer one.
     most = MAX_NAME_BYTES if len(name.encode()) > _PORTABLE_NAME_BYTES else _PORTABLE_NAME_BYTES
     number = 2
     while True:
         end = f" ({number}){suffix}"
         room = most - len(end.encode())
-        # A suffix that fills the name is cut with the rest.
+        # A suffix that is too long is cut with the rest.
         yield f"{_cut(stem, room)}{end}" if room > 0 else f"{number}-{name[:64]}"
         number += 1
 

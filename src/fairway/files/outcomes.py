@@ -13,7 +13,7 @@ from fairway.type_checks import check_fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """The limits of a receiver; it refuses a file beyond them, and keeps nothing of it."""
+    """The limits of a receiver; it refuses a file beyond them and keeps no part of it."""
 
     max_file_bytes: int = 1 << 30
     """Largest file."""
@@ -60,11 +60,11 @@ class FileReceived:
 
     sender_id: str
     message_id: str
-    """Of the whole file or its manifest."""
+    """Message id of the whole file or its manifest."""
     name: str
-    """Its name at the sender; the saved file has another name if this one is taken, or if the disk refuses it."""
+    """Name given by the sender; the saved file has another name if this one is taken, or if the disk refuses it."""
     media_type: str
-    """The media type by the sender, unchecked."""
+    """Media type given by the sender, unchecked."""
     size_bytes: int
     path: Path
     """Path of the saved file."""
@@ -78,7 +78,7 @@ class FileArriving:
 
     sender_id: str
     message_id: str
-    """Of the manifest."""
+    """Message id of the manifest."""
     name: str
     media_type: str
     size_bytes: int
@@ -92,7 +92,7 @@ class FileRefused:
 
     sender_id: str
     message_id: str
-    """Of the whole file or its manifest; of the message itself if that is malformed."""
+    """Message id of the whole file or its manifest; of the message itself if it is malformed."""
     reason: FileRefusalReason
     detail: str
     """The broken limit or rule, for people."""

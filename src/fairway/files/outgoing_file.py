@@ -1,7 +1,7 @@
 """`OutgoingFile`: a file on disk as the payloads of its messages.
 
-The file is read once for its hashes, and each part again when it is sent, so that at most one part is in memory. The
-payloads depend only on the file's name, media type and content: a restarted process makes the same ones.
+`OutgoingFile` reads the file once for its hashes, and each part again when it is sent, so at most one part is in
+memory. The payloads depend only on the file's name, media type and content: a restarted process makes the same ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.wire.file_message import (
 
 _HASHED_AT_ONCE_BYTES: Final = 1_048_576
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""Python's own table, which is the same on all machines."""
+"""Python's built-in table, which is the same on all machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class OutgoingFile:
     path: Path
     size_bytes: int
     announcement: WholeFile | FileManifest
-    """The first message; a file in one message is without its content, which is read at the send."""
+    """The first message; the content of a file in one message is empty here and is read when it is sent."""
     content_hash: bytes
     """SHA-256 of the file."""
 
@@ -43,14 +43,14 @@ class OutgoingFile:
     def read(cls, path: Path, *, name: str | None, media_type: str | None, payload_bytes: int) -> Self:
         """Read the size and hashes of a file; ``payload_bytes`` is the longest payload of a message.
 
-        Raises `ConfigurationError` if the file cannot be read, or receivers would refuse its name or media type,
-        and `MessageTooLargeError` if the hashes of all its parts do not fit one message.
+        Raises `ConfigurationError` if the file cannot be read, or if receivers refuse its name or media type. Raises
+        `MessageTooLargeError` if the hashes of all parts do not fit one message.
         """
         try:
             _check_kind(path)
         except OSError as error:
             raise _unreadable(path, error) from error
-        # A link is sent under its own name.
+        # The name of a link, not of its target.
         name = path.absolute().name if name is None else name
         if media_type is None:
             media_type = _TYPES.guess_type(name)[0] or DEFAULT_MEDIA_TYPE
@@ -88,17 +88,17 @@ class OutgoingFile:
         return cls(path=path, size_bytes=size_bytes, announcement=manifest, content_hash=content_hash)
 
     def repeated(self, repetition: int) -> OutgoingFile:
-        """Return the same file for another send, after this number of complete sends."""
+        """Return the same file for another send, after ``repetition`` complete sends."""
         return replace(self, announcement=replace(self.announcement, repetition=repetition))
 
     @property
     def name(self) -> str:
-        """The name that receivers see."""
+        """The name for receivers."""
         return self.announcement.name
 
     @property
     def messages(self) -> int:
-        """How many messages are sent: 1, or the manifest and every part."""
+        """Number of messages: 1, or the manifest and all parts."""
         return 1 + (len(self.announcement.part_hashes) if isinstance(self.announcement, FileManifest) else 0)
 
     def payload(self, number: int) -> bytes:
@@ -121,7 +121,7 @@ class OutgoingFile:
         return encode_file_message(FilePart(manifest_id=manifest_id(manifest), index=index, content=content))
 
     def payload_bytes(self, number: int) -> int:
-        """Return how long the payload of a message is, within some bytes, without reading the file."""
+        """Return the approximate length of a message's payload, within some bytes, without reading the file."""
         announced = self.announcement
         if isinstance(announced, WholeFile):
             return self.size_bytes + len(encode_file_message(announced)) + _LENGTHS_BYTES
@@ -142,11 +142,11 @@ class OutgoingFile:
 
 
 _LENGTHS_BYTES: Final = 16
-"""Room for the fields that an empty file, or a first send, leaves out."""
+"""Bytes of the fields that an empty file, or a first send, omits."""
 
 
 def _check_kind(path: Path) -> None:
-    """Raise `ConfigurationError` for a folder, and for a pipe or a device: one cannot be read twice, or has no end."""
+    """Raise `ConfigurationError` for a folder, a pipe or a device, which cannot be read twice or may have no end."""
     if path.is_dir():
         raise ConfigurationError(
             f"{path} cannot be read as a file (it is a folder); give the path of a file, such as an archive of "
@@ -160,7 +160,7 @@ def _check_kind(path: Path) -> None:
 
 
 def _hashes_of(path: Path, part_bytes: int) -> tuple[int, bytes, tuple[bytes, ...]]:
-    """Return size, hash and the hashes of all parts of a file, of which little is in memory at a time."""
+    """Return size, hash and the hashes of all parts of a file, with bounded memory."""
     whole, parts, size_bytes = sha256(), [], 0
     try:
         with path.open("rb") as opened:

@@ -1,8 +1,8 @@
-"""`FileReceiver` turns received messages into files in a folder.
+"""`FileReceiver`: saves received files in a folder.
 
-Nothing from the network is trusted: sizes and counts are bounded before anything is written, each part is checked
-against the manifest, and the whole file before it gets its name. `FileReceiver.take` returns when the content of a
-message is on the disk, so that a program can then finish the message.
+Received messages are not trusted. Sizes and counts are checked before the first write, each part is checked against the
+manifest, and the whole file is checked before it gets its name. `FileReceiver.take` returns when the content of a
+message is on the disk; a program can then finish the message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairway.wire.file_message import FileManifest, FilePart, WholeFile, decode_
 _KEPT_REFUSALS: Final = 1_000
 _KEY_DIGITS: Final = 40
 AGAIN_AFTER_MS: Final = 30_000
-"""Time until a file that the disk refused is tried again."""
+"""Delay before another attempt for a file that the disk refused."""
 
 
 class FileReceiver:
@@ -57,8 +57,8 @@ class FileReceiver:
     ) -> FileReceiver:
         """Save into a folder, which is created if missing, and continue the incomplete files in it.
 
-        Raises `ConfigurationError` if the folder cannot be created, or the channel delivers parts before their manifest
-        (`Delivery.ARRIVAL`), and a `StorageError` if the content of the folder cannot be read.
+        Raises `ConfigurationError` if the folder cannot be created, or if the channel delivers parts before their
+        manifest (`Delivery.ARRIVAL`). Raises `StorageError` if the content of the folder cannot be read.
         """
         check_type("channel", channel, ReliableChannel)
         check_type("folder", folder, str | PathLike)
@@ -71,17 +71,17 @@ class FileReceiver:
 
     @property
     def incomplete(self) -> tuple[FileArriving, ...]:
-        """The incomplete files, also of earlier runs."""
+        """The incomplete files, including those of earlier runs."""
         return tuple(map(_arriving, self._folder.incomplete.values()))
 
     async def take(self, message: MessageReceived) -> FileOutcome | None:
         """Save the file or part in a received message; return the outcome, or None for a raw payload.
 
-        When this returns, the message may be finished. If the disk refuses this file now, the outcome is a
-        `FileRefused` with `FileRefusalReason.NOT_SAVED`, and the channel delivers the message again later.
+        Finish the message afterwards. If the disk refuses this file now, the outcome is a `FileRefused` with
+        `FileRefusalReason.NOT_SAVED`, and the channel delivers the message again later.
 
-        Raises `StoreFullError` if the disk refuses every file, and `StorageError` if the folder cannot be used: then do
-        not finish the message, and the channel delivers it again after its next start.
+        Raises `StoreFullError` if the disk refuses every file, and `StorageError` if the folder cannot be used. Do not
+        finish the message then: the channel delivers it again after its next start.
         """
         check_type("message", message, MessageReceived)
         if not is_file_message(message.payload):
@@ -93,9 +93,9 @@ class FileReceiver:
                 return await self.postpone(message, error)
 
     async def postpone(self, message: MessageReceived, error: StorageError) -> FileRefused:
-        """Deliver a message again later if the disk refused it but accepts others; else raise the error.
+        """Deliver a message again later if the disk refused it but accepts others; otherwise raise the error.
 
-        For programs that save raw payloads beside files.
+        For programs that save raw payloads in addition to files.
         """
         if not await asyncio.to_thread(self._folder.can_be_written):
             raise error
@@ -107,7 +107,7 @@ class FileReceiver:
         else:
             try:
                 self._channel.hand_over_later(message, after_ms=AGAIN_AFTER_MS)
-            except ConfigurationError:  # it is not a message of this channel, so that the caller keeps it
+            except ConfigurationError:  # not a message of this channel: the caller keeps it
                 raise error from None
             why = f"a file cannot be saved now ({reason}); the next attempt is in {AGAIN_AFTER_MS // 1_000} s"
         return self._refuse(message, file_id, FileRefusalReason.NOT_SAVED, why)
@@ -184,7 +184,7 @@ class FileReceiver:
         return self._saved(file) if file.is_complete else _arriving(file)
 
     def _saved(self, file: IncompleteFile) -> FileOutcome:
-        """Save a file with all its parts, if the whole matches its manifest."""
+        """Save a complete file if it matches its manifest."""
         if not self._folder.is_as_announced(file):
             self._folder.drop(file)
             self._note_refused(file.key)
@@ -199,9 +199,9 @@ class FileReceiver:
         return _received(file.sender_id, file.message_id, file.manifest, path, redelivered=False)
 
     def _known(self, message: MessageReceived, file_id: str, key: str, saved: SavedFile) -> FileOutcome:
-        """Return the outcome for a message of a file in parts that is saved already.
+        """Return the outcome for a message of an already saved file in parts.
 
-        If the process ended between saving and finishing, the application may not know of the file.
+        If the process ended between saving and finishing, the outcome reports the file again.
         """
         manifest = saved.manifest
         if manifest is None:
@@ -216,7 +216,7 @@ class FileReceiver:
         return _arriving(file)
 
     def _refusal(self, message: MessageReceived, manifest: FileManifest) -> FileRefused | None:
-        """Return why a new file in parts is not begun, or None."""
+        """Return the refusal of a new file in parts, or None."""
         limits, name, size_bytes = self._limits, manifest.name, manifest.size_bytes
         if size_bytes > limits.max_file_bytes:
             return self._refuse_size(message, name, size_bytes)

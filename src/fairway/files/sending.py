@@ -1,12 +1,12 @@
-"""`send_file` sends a file of any size, and continues after a crash.
+"""`send_file`: sends a file of any size, and continues after a crash.
 
-Each message of a file has a request id made of the file and the message's number. By it the channel finds the messages
-that it has accepted and those that were acknowledged, in this run or an earlier one. So a repeated send continues, and
-sends no acknowledged message again. After `send_file` has returned, the next call sends the file as a new one
-(`repetition`). A message whose send failed gets a further attempt.
+The request id of each message is derived from the file and the message's number. By this id the channel finds the
+messages that it accepted, and the acknowledged ones, in this run or an earlier one. A repeated send therefore continues
+without the acknowledged messages. After `send_file` has returned, the next call sends the file as a new one
+(`repetition`). A message whose send failed gets another attempt.
 
-At most `PARTS_UNDER_WAY` parts are in flight: the next one is read when one is acknowledged. With `Wait.SENT` and
-`Wait.NONE` the channel holds all unacknowledged messages of the file, in memory and in its store.
+At most `PARTS_UNDER_WAY` parts are in flight: the next part is read when one is acknowledged. With `Wait.SENT` and
+`Wait.NONE` the channel keeps all unacknowledged messages of the file, in memory and in its store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_FILES: Final = "file/"
 
 
 def is_file_request(request_id: str) -> bool:
-    """Return whether `send_file` made a request."""
+    """Return whether `send_file` made the request."""
     return request_id.startswith(_OF_FILES)
 
 
@@ -72,9 +72,9 @@ class FileProgress:
     total_segments: int
     """Data segments of all messages."""
     segments_sent: int
-    """Those that the network accepted, or that were acknowledged."""
+    """Segments that the network accepted or that were acknowledged."""
     segments_acknowledged: int
-    """Those that were acknowledged."""
+    """Acknowledged segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,19 +108,19 @@ async def send_file(
     wait: Wait = Wait.DELIVERED,
     progress: Callable[[FileProgress], None] | None = None,
 ) -> FileDelivery:
-    """Send a file with its name and media type, and wait until its messages are acknowledged, or as ``wait`` says.
+    """Send a file with its name and media type, and wait for its messages as ``wait`` defines.
 
-    ``name`` is by default that of the file, and ``media_type`` follows from the name. ``count`` and ``by`` are those of
-    `ReliableChannel.send`, for every message. ``progress`` is called on the event loop at each change.
+    The default ``name`` is the file's name, and the default ``media_type`` follows from the name. ``count`` and ``by``
+    are passed to `ReliableChannel.send` for each message. ``progress`` is called on the event loop at each change.
 
     A file that does not fit one message is sent in parts. After a crash, call it again with the same file and the same
     store: acknowledged messages are not sent again. An acknowledgement means that a participant has the messages, not
     that it has saved the file. With `Wait.SENT` and `Wait.NONE` parts do not wait for the acknowledgement of earlier
     ones, and the channel holds all of them until they are acknowledged.
 
-    Raises `ConfigurationError` for a file that cannot be read or a name that receivers refuse; `MessageTooLargeError`
-    beyond some 30 GB with the default options; `FileChangedError` if the file changes meanwhile; `DeliveryFailedError`
-    if a message was not acknowledged as requested. Otherwise as `send`.
+    Raises `ConfigurationError` for an unreadable file or a name that receivers refuse. Raises `MessageTooLargeError`
+    beyond some 30 GB with the default options. Raises `FileChangedError` if the file changes during the send, and
+    `DeliveryFailedError` if a message was not acknowledged as requested. Other errors are those of `send`.
     """
     check_type("channel", channel, ReliableChannel)
     check_type("path", path, str | PathLike)
@@ -186,7 +186,7 @@ class _FileSending:
     async def _resume(self) -> None:
         """Find the unfinished send of this file, and its messages that are acknowledged as requested.
 
-        All of them may be, because a channel with the same store continues to send them.
+        All messages may be acknowledged, because a channel with the same store continues to send them.
         """
         file, repetition = self._file, 0
         while True:
@@ -236,7 +236,7 @@ class _FileSending:
         return await self._channel.send(payload, count=self._count, by=self._by, request_id=self._request_id(number))
 
     async def _follow(self, number: int, receipt: Receipt, wait: Wait) -> None:
-        """Wait until a message is sent or delivered as requested, and show its progress meanwhile."""
+        """Wait until a message is sent or delivered as requested, and report its progress."""
         try:
             if wait is Wait.SENT:
                 await self._shown_until(receipt.sent(), number, receipt)
