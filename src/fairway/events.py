@@ -328,7 +328,7 @@ class StatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatusChanged:
-    """The connection of the node changed. When the channel starts, this is raised only if the node is not connected.
+    """The connection of the node changed. When the channel starts, this is emitted only if the node is not connected.
 
     While the node is not connected the channel keeps messages to send, and sends them when it is connected again.
     """
@@ -344,7 +344,7 @@ class NodeStatusChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesUndecryptable:
-    """Messages on the content topic could not be decrypted. Raised for the first one, then at most once a minute.
+    """Messages on the content topic could not be decrypted. Emitted for the first one, then at most once a minute.
 
     They belong to another channel, or a participant uses another key. If ``opened`` is 0, this program's key is wrong.
     """
@@ -360,7 +360,7 @@ class SenderIdInUse:
     """Messages arrived that name this channel's sender id and were not sent by it.
 
     Another program uses the same sender id, or forges it. Sender ids must be unique: acknowledgements depend on them.
-    Raised for the first message, then at most once a minute.
+    Emitted for the first message, then at most once a minute.
     """
 
     count: int
@@ -371,7 +371,7 @@ class SenderIdInUse:
 class ForeignMessages:
     """Messages of another channel arrived on the content topic, which this channel ignores.
 
-    They cost bandwidth, and channels that share a topic share its shard. Raised for the first message, then at most
+    They cost bandwidth, and channels that share a topic share its shard. Emitted for the first message, then at most
     once a minute.
     """
 
@@ -386,7 +386,7 @@ class SendingBlocked:
     """Nothing could be sent for a minute, although the node is connected.
 
     The node refuses every transmission or does not answer, no RLN proof can be made, or the rate limit is 0. The
-    channel keeps trying. Raised after a minute, then once an hour. Meanwhile `ChannelStatus` is ``SYNCING``;
+    channel keeps trying. Emitted after a minute, then once an hour. Meanwhile `ChannelStatus` is ``SYNCING``;
     `StatusChanged` follows when the node accepts a transmission.
     """
 
@@ -400,7 +400,7 @@ class SendingBlocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A limit was reached. Raised again only after the channel was below the limit."""
+    """A limit was reached. Emitted again only after the channel was below the limit."""
 
     limit: Limit
     bound: int
