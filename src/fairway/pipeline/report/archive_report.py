@@ -23,7 +23,7 @@ class ChannelReport:
     channel_id: str
     messages: Headline
     content: int
-    """SDS messages with content, each counted once however often it was sent; a segment is one."""
+    """SDS messages with content, each counted once for all its transmissions; a segment counts as one message."""
     sync: int
     ephemeral: int
     repeats: int
@@ -32,30 +32,30 @@ class ChannelReport:
     acknowledged: int
     """Content messages that at least one other participant has: a lower bound (`AcknowledgementBasis`)."""
     latency_p50_ms: int | None
-    """From a message's timestamp to that of the first acknowledgement; None if nothing was acknowledged."""
+    """Time from a message's timestamp to that of its first acknowledgement; None without any acknowledgement."""
     latency_p95_ms: int | None
     delivered: int
     """Logical messages that can be read."""
     delivered_bytes: int
     reassembled: int
-    """Those of delivered that came in segments."""
+    """Delivered messages that were sent in segments."""
     recovered: int
-    """Those of reassembled that needed Reed-Solomon."""
+    """Reassembled messages that needed Reed-Solomon."""
     incomplete: int
-    """Sets of segments that give no message."""
+    """Segment sets that cannot be reassembled."""
     missing: int
-    """Messages that are cited and not in the archive."""
+    """Cited messages that are not in the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """How many messages are lost for one cause."""
+    """The number of messages that are lost for one cause."""
 
     cause: str
     """A value of `LossCause`."""
     meaning: str
     status: str | None
-    """For messages in quarantine their state there."""
+    """Status in quarantine; None for messages that are not there."""
     count: int
 
 
@@ -66,53 +66,53 @@ class StoreReport:
     source: str
     had: int
     lacked: int
-    """Of the messages that any store had intact; those of which it has a damaged copy are not among them."""
+    """Messages that another store had intact and of which this one has no copy, not even a damaged one."""
     damaged: int
-    """Messages of which its copy has another hash than it says."""
+    """Messages of which its copy does not match the stated hash."""
     repairable: int
-    """Those of them that another store has intact."""
+    """Damaged messages that another store has intact."""
     of: int
     alone: int
-    """Messages that no other store had: a participant that did not ask this one did not get them from a store."""
+    """Messages that no other store had: only a query to this store returns them."""
     outages: tuple[Outage, ...]
     """In the order of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """What one archive holds."""
+    """The report of one archive."""
 
     headline: Headline
     oddities: tuple[Oddity, ...]
-    """Rows that are neither a loss nor an outage, and that an operator should know of; all kinds that there are."""
+    """Rows of interest to an operator that are neither a loss nor an outage; one item for each kind with rows."""
     to_do: tuple[ToDo, ...]
-    """What should be done, the most urgent first."""
+    """Actions for the operator, the most urgent first."""
     causes: tuple[CauseCount, ...]
-    """Why messages are lost, the most frequent cause first; all of them."""
+    """All causes of losses, the most frequent first."""
     circumstances: dict[str, int]
-    """What was wrong when lost messages were first cited, and how many messages these are."""
+    """Circumstances at the first citation of lost messages, with the number of these messages."""
     stores: tuple[StoreReport, ...]
     """The least complete first."""
     over_limit: tuple[OverLimit, ...]
-    """Senders above the rate limit, the furthest first; all of them."""
+    """All senders above the rate limit, the furthest first."""
     double_signals: tuple[DoubleSignals, ...]
-    """Senders that used RLN message ids twice, those with the most first; all of them."""
+    """All senders that used RLN message ids twice, those with the most first."""
     acknowledgement: AcknowledgementBasis
     archive: str
     selection: dict[str, Any] | None
-    """What was wanted of it, as `Selection.as_json` has it; None for everything."""
+    """The selection of the run (`Selection.as_json`); None for everything."""
     messages: int
-    """WakuMessages, each hash once."""
+    """WakuMessages, each hash counted once."""
     payload_bytes: int
     first_ns: int | None
     """Earliest timestamp; None for an empty archive."""
     last_ns: int | None
     channels: tuple[ChannelReport, ...]
-    """The worst first, by the share that was lost; all of them."""
+    """All channels, the worst first, by the share that was lost."""
     senders: int
     """Pairs of a channel and a sender."""
     quarantined: dict[str, int]
-    """Messages that could not be decoded by their status (`fairway.pipeline.stages.Status`), the most first."""
+    """Messages that could not be decoded, by their status (`fairway.pipeline.stages.Status`), the most first."""
 
     def total(self, figure: str) -> int:
         """Return the sum of a figure over all channels, by the name of the field of `ChannelReport`."""

@@ -1,4 +1,4 @@
-"""The report of a finished run for programs: what the terminal shows, as JSON knows it."""
+"""The report of a finished run for programs: the content of the terminal report, as values for JSON."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
 """`losses_of`: why lost messages are lost, as far as an archive proves it.
 
-An archive holds what was sent and who cites it. It does not hold when a store got a message or when a participant asked
-a store. So these causes can be told, in this order:
+An archive holds the messages and their citations. It does not hold when a store received a message or when a
+participant queried a store. The report distinguishes these causes, in this order:
 
 * ``damaged``: a citation names the hash of the message, and a store has it with contents of another hash. The report
-  counts it as damaged, and not as lost.
+  counts it as damaged, not as lost.
 * ``quarantined``: a citation names the hash of the lost message, and a message with this hash is in quarantine. A store
-  has it, but as something that cannot be used.
-* ``no-store``: a participant that is not its author cites it, so it left its author and arrived. No store that was read
-  has it. Where citations do not name the author, two participants that cite it prove the same.
-* ``sender-only``: nobody but its author ever cites it, although others wrote later. It probably never left.
-* ``unknown``: only one participant cites it, and that is its author while nobody else wrote later, or the author is not
-  named.
+  has it, but it cannot be used.
+* ``no-store``: a participant other than its author cites it, so the message was sent and received. No store that was
+  read has it. If citations do not name the author, citations by two participants prove the same.
+* ``sender-only``: only its author cites it, although others wrote later. It was probably never transmitted.
+* ``unknown``: only one participant cites it. That participant is the author and the others wrote nothing later, or the
+  citations do not name the author.
 
-What one participant alone cites may also be invented by that participant.
+A participant can also invent a message that it alone cites.
 
-Beside its cause a lost message may have circumstances: while it was first cited a store was out, or its sender was
-above the rate limit. That they explain the loss is likely, and not proven.
+A lost message may also have circumstances: at its first citation a store was out, or its sender was above the rate
+limit. They probably explain the loss, but do not prove it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COLUMNS: Final = (
     "last_cited_by",
 )
 _TOLD_BY_ENDS: Final = 2
-"""Of so many citations the first and the last are all."""
+"""Largest number of citations of which the first and the last are all."""
 
 
 class LossCause(Enum):
@@ -69,7 +69,7 @@ CAUSES: Final = {
     LossCause.SENDER_ONLY: "only its sender ever cites it, though others wrote later: it probably never left",
     LossCause.UNKNOWN: "cannot be told: one participant cites it, and may be its author",
 }
-"""What each cause means, in words."""
+"""The meaning of each cause, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +87,12 @@ class LostMessage:
     first_cited_ns: int
     last_cited_ns: int
     holds_up: int
-    """Messages that wait for it, and for no lost message that is given up later."""
+    """Messages that wait for it, and for no lost message that a participant would give up later."""
     cause: LossCause
     status: str | None
-    """Why it is in quarantine; None if it is not."""
+    """Reason for its quarantine; None if it is not in quarantine."""
     meanwhile: tuple[str, ...] = ()
-    """What was wrong when it was first cited, in words."""
+    """Circumstances at its first citation, in words."""
 
 
 def quarantined_hints(tables: RunTables) -> dict[bytes | None, str]:
@@ -112,7 +112,7 @@ def _cause_of(status: str) -> LossCause:
 
 
 class Causes:
-    """Tells the cause and the circumstances of each lost message.
+    """Determines the cause and the circumstances of each lost message.
 
     Memory grows with the number of channels, of lost messages with a hint or with many citations, and of epochs in
     which a sender was above the rate limit.
@@ -125,10 +125,10 @@ class Causes:
         outages: Sequence[Outage] = (),
         held_up_by: Mapping[Message, int] | None = None,
     ) -> None:
-        """Read what the causes depend on.
+        """Read the tables on which the causes depend.
 
-        ``quarantined`` is what `quarantined_hints` gives, ``outages`` are those of all stores, ``held_up_by`` says how
-        many messages each lost message holds up.
+        ``quarantined`` is the result of `quarantined_hints`, ``outages`` are those of all stores, and ``held_up_by``
+        counts the messages that each lost message holds up.
         """
         self._tables = tables
         self._held_up_by = held_up_by or {}
@@ -168,7 +168,7 @@ class Causes:
         yield from (f"{source} was out" for source in dict.fromkeys(out))
         if self._over_limit and author is not None:
             epoch = at_ns // NS_PER_MS // self._epoch_ms * self._epoch_ms
-            # It was sent before it was first cited, in the same epoch or in the one before.
+            # The message is older than its first citation: of the same epoch or of the epoch before.
             if {(channel_id, author, start) for start in (epoch, epoch - self._epoch_ms)} & self._over_limit:
                 yield "its sender was over the rate limit"
 
@@ -188,7 +188,7 @@ class Causes:
         )
 
     def _last_words(self) -> dict[str, tuple[tuple[int, str], ...]]:
-        """Return for each channel the two participants that wrote last, and when."""
+        """Return for each channel the two most recent senders, with the times of their last messages."""
         last: dict[str, tuple[tuple[int, str], ...]] = {}
         is_known = ds.field("last_seen_ns").is_valid()
         for batch in self._tables.batches("sender_stats", ["channel_id", "sender_id", "last_seen_ns"], is_known):

@@ -1,7 +1,7 @@
-"""`AcknowledgementBasis`: what the figures about acknowledgement rest on, and that they are lower bounds.
+"""`AcknowledgementBasis`: the evidence behind the figures about acknowledgement. These figures are lower bounds.
 
-A sender knows more than an archive. It hears sync messages that no store keeps, and it asks for repairs. So a message
-that no row acknowledges may well have been reported as delivered to its sender.
+A sender knows more than an archive: it receives sync messages that no store keeps, and it requests repairs. A message
+without an acknowledgement in the tables may still have been reported as delivered to its sender.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgementBasis:
-    """What acknowledgement rests on."""
+    """The evidence behind the figures about acknowledgement."""
 
     content: int
-    """Messages that a participant can acknowledge: those with content that are there."""
+    """Messages in the archive that a participant can acknowledge: those with content."""
     acknowledged: int
-    """Those of them that another participant has, by the evidence that was read."""
+    """Content messages that another participant has, according to the evidence that was read."""
     filters_read: bool
     """Whether the run read bloom filters (``--blooms``)."""
     evidence: dict[str, int]
-    """How often each kind of evidence was the one that counted, for a message and a participant."""
+    """Pairs of a message and a participant, by the kind of evidence that counted."""
 
     @property
     def caution(self) -> str:
-        """Return, in words, how far the figures can be trusted."""
+        """Return the limits of the figures, in words."""
         if not self.filters_read:
             return (
                 "A lower bound: bloom filters were not read, so that only a citation counts. Each message cites few "
@@ -49,12 +49,12 @@ class AcknowledgementBasis:
 
 
 def meaning_of(evidence: str) -> str:
-    """Return what a kind of evidence means, in words."""
+    """Return the meaning of a kind of evidence, in words."""
     return _MEANINGS.get(evidence, evidence)
 
 
 def acknowledgement_basis(tables: RunTables, content: int, acknowledged: int) -> AcknowledgementBasis:
-    """Return what acknowledgement rests on."""
+    """Return the evidence behind the figures about acknowledgement."""
     evidence: Counter[str] = Counter()
     for batch in tables.batches("acknowledgements", ["how"]):
         grouped = pa.Table.from_batches([batch]).group_by("how", use_threads=False).aggregate([([], "count_all")])

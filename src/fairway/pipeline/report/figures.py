@@ -23,15 +23,15 @@ from fairway.pipeline.run.reading import RunTables
 _BINS: Final = 60
 SAMPLE: Final = 65_536
 _ORDINARY: Final = (2.0, 98.0)
-"""Percentiles between which timestamps are taken to be what clocks showed."""
+"""Percentiles between which timestamps count as plausible."""
 _FAR_OUT: Final = 10
-"""How many times the span between these a timestamp may be away from it to be on the axis."""
+"""Largest distance of a timestamp on the axis from the plausible span, in lengths of this span."""
 _STEPS_PER_DECADE: Final = 12
 _MICROSECOND_NS: Final = 1_000
 _SHORTEST_NS: Final = 1_000_000
 
 LATENCIES_MS: Final = (1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
-"""The latencies that the report tells exactly."""
+"""The latencies for which the report has exact counts."""
 
 _Ints = npt.NDArray[np.int64]
 
@@ -46,17 +46,17 @@ class TimeAxis:
 
     @property
     def end_ns(self) -> int:
-        """Return the first moment that is past the axis."""
+        """Return the first moment after the axis."""
         return self.begin_ns + self.width_ns * self.bins
 
     def finer(self, times: int) -> TimeAxis:
-        """Return an axis of the same stretch of time, or hardly more, with ``times`` as many bins."""
+        """Return an axis of the same length, or slightly longer, with ``times`` as many bins."""
         width_us = -(-self.width_ns // (times * _MICROSECOND_NS))
         return TimeAxis(begin_ns=self.begin_ns, width_ns=width_us * _MICROSECOND_NS, bins=self.bins * times)
 
     def bin_of(self, timestamps: _Ints) -> _Ints:
         """Return the bin of each timestamp: -1 before the axis, ``bins`` after it."""
-        # In microseconds: between nanoseconds of strangers the difference may have no room in 64 bits.
+        # In microseconds: the difference of two nanosecond timestamps from the network may overflow 64 bits.
         passed_us = timestamps // _MICROSECOND_NS - self.begin_ns // _MICROSECOND_NS
         return np.clip(passed_us // (self.width_ns // _MICROSECOND_NS), -1, self.bins)
 
@@ -69,28 +69,28 @@ class TrafficOverTime:
     messages: tuple[int, ...]
     bytes: tuple[int, ...]
     outside: int
-    """Messages whose timestamps are so far from all others that they are not on the axis."""
+    """Messages that are not on the axis because their timestamps are too far from all others."""
     outside_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """How many content messages were acknowledged within which time."""
+    """Numbers of content messages by the time until their acknowledgement."""
 
     total: int
     """Content messages."""
     acknowledged: int
     within: tuple[tuple[int, int], ...]
-    """Milliseconds, and how many messages were acknowledged in no more than these."""
+    """Pairs of a time in milliseconds and the number of messages that were acknowledged within it."""
 
     def share(self, latency_ms: int) -> int:
-        """Return how many were acknowledged within one of `LATENCIES_MS`."""
+        """Return the number of messages acknowledged within a time, one of `LATENCIES_MS`."""
         return dict(self.within)[latency_ms]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why messages were quarantined."""
+    """A reason for quarantine, and its messages."""
 
     status: str
     messages: int
@@ -99,7 +99,7 @@ class Reason:
 
 
 def time_axis(tables: RunTables) -> TimeAxis | None:
-    """Return the axis that holds the messages, but for those that are far from all others; None without any."""
+    """Return the axis of the messages, except those far from all others; None if there are no messages."""
     sample = _sample(tables)
     return _axis(sample, tables.range_of("waku_messages", "timestamp_ns")) if sample.size else None
 
@@ -129,7 +129,7 @@ def latencies(tables: RunTables) -> Latencies:
     for batch in tables.batches("ack_latency", ["latency_ms"]):
         told = _ints(batch.column(0).drop_null())
         acknowledged += len(told)
-        # The first edge that is no less than the latency.
+        # The first edge that is at least the latency.
         counts += np.bincount(np.searchsorted(edges, told, side="left"), minlength=len(counts))
     within = zip(edges.tolist(), np.cumsum(counts[:-1]).tolist(), strict=True)
     return Latencies(total=tables.rows("ack_latency"), acknowledged=acknowledged, within=tuple(within))
@@ -138,9 +138,9 @@ def latencies(tables: RunTables) -> Latencies:
 def first_cited(
     tables: RunTables, channels: Sequence[str], axis: TimeAxis
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return for each channel, for each stretch of time, how many messages are lost and how many are known.
+    """Return for each channel, for each bin, the number of lost messages and the number of known messages.
 
-    A lost message counts where it was first cited, another one where it was sent.
+    A lost message counts in the bin of its first citation, any other message in the bin of its timestamp.
     """
     known = pa.array(list(channels), type=pa.string())
     lost, there = (np.zeros((len(channels), axis.bins + 2), dtype=np.int64) for _ in range(2))
@@ -157,7 +157,7 @@ def first_cited(
 
 
 def quarantine(tables: RunTables) -> list[Reason]:
-    """Return why messages are in quarantine, the most frequent reason first."""
+    """Return the reasons for quarantine, the most frequent first."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     examples: dict[str, str | None] = {}
@@ -175,7 +175,7 @@ def quarantine(tables: RunTables) -> list[Reason]:
 
 
 def utilisation(tables: RunTables, shares_pct: Sequence[float]) -> list[int]:
-    """Return how many pairs of sender and epoch are at or above each share of the limit and below the next."""
+    """Return for each share the number of pairs of sender and epoch at or above it and below the next share."""
     counts = np.zeros(len(shares_pct), dtype=np.int64)
     for batch in tables.batches("rate_utilisation", ["pct"]):
         told = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
@@ -193,7 +193,7 @@ def _timed(tables: RunTables) -> Iterator[tuple[_Ints, _Ints]]:
 
 
 def _sample(tables: RunTables) -> _Ints:
-    """Return every n-th timestamp, as many as tell where most of them are."""
+    """Return every n-th timestamp, about `SAMPLE` in all."""
     every = max(tables.rows("waku_messages") // SAMPLE, 1)
     kept: list[_Ints] = []
     begin = 0
@@ -204,7 +204,7 @@ def _sample(tables: RunTables) -> _Ints:
 
 
 def _axis(sample: _Ints, known: tuple[int | None, int | None]) -> TimeAxis:
-    """Return the axis of a sample; ``known`` are the first and the last timestamp of all, between which it stays."""
+    """Return the axis of a sample; ``known`` are the first and the last timestamp of all messages, its bounds."""
     ordered = np.sort(sample)
     low_pct, high_pct = _ORDINARY
     low = int(ordered[math.floor((len(ordered) - 1) * low_pct / 100)])
@@ -212,7 +212,7 @@ def _axis(sample: _Ints, known: tuple[int | None, int | None]) -> TimeAxis:
     slack = _FAR_OUT * max(high - low, 1_000_000_000)
     inside = ordered[(ordered >= max(low - slack, -(2**63))) & (ordered <= min(high + slack, 2**63 - 1))]
     begin, end = int(inside[0]), int(inside[-1]) + 1
-    # A sample may lack the very first and last: where there are such, there is room for them on both sides.
+    # The sample may not contain the first and the last timestamp, so the axis gets a margin on both sides.
     margin = (end - begin) // _BINS
     first, last = (begin if told is None else told for told in known)
     begin = min(max(begin - margin, first), begin) // _MICROSECOND_NS * _MICROSECOND_NS

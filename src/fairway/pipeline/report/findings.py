@@ -35,14 +35,14 @@ MOST_LACKS: Final = 100_000
 """Pairs of a store and a content topic that are kept."""
 _SENDER_COLUMNS: Final = ["channel_id", "sender_id", "content", "ephemeral", "missing"]
 _NAMED_SENDERS: Final = MOST_OF_A_KIND * 10
-"""Senders that are looked at for what is to be done."""
+"""Number of the worst senders that are candidates for a to-do."""
 
 
 class Findings:
-    """What a report of a run needs, read from the tables once."""
+    """The data of a report of a run, read from the tables once."""
 
     def __init__(self, tables: RunTables, now_ns: int | None = None) -> None:
-        """Read the tables; ``now_ns`` is when the report is made."""
+        """Read the tables; ``now_ns`` is the time of the report."""
         self.tables = tables
         self._now_ns = time.time_ns() if now_ns is None else now_ns
         self.axis: TimeAxis | None = time_axis(tables)
@@ -148,7 +148,7 @@ class Findings:
         )
 
     def _losses(self) -> Iterator[SenderLoss]:
-        """Yield those of the worst senders of whom messages are lost."""
+        """Yield the worst senders, of whom messages are lost."""
 
         def told() -> Iterator[tuple[Headline, str, str | None]]:
             for batch in self.tables.batches("sender_stats", _SENDER_COLUMNS):
@@ -175,7 +175,7 @@ def report_of(tables: RunTables) -> ArchiveReport:
 
 
 def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
-    """Return part, bytes and messages over all channels, the largest first."""
+    """Return part, bytes and messages, each summed over all channels; the largest part is first."""
     sizes: Counter[str] = Counter()
     messages: Counter[str] = Counter()
     for row in tables.all("bandwidth"):
@@ -185,7 +185,7 @@ def bandwidth_of(tables: RunTables) -> list[tuple[str, int, int]]:
 
 
 def busiest_epochs(tables: RunTables, limit: int) -> list[dict[str, Any]]:
-    """Return the senders and epochs of most transmissions, as rows of ``rate_utilisation``."""
+    """Return the pairs of sender and epoch with the most messages, as rows of ``rate_utilisation``."""
     ascending = [(name, "ascending") for name in ("epoch_start_ms", "channel_id", "sender_id")]
     order = [("messages", "descending"), *ascending]
     columns = ["channel_id", "sender_id", "epoch_start_ms", "messages", "message_ids", "charged", "pct"]
@@ -198,7 +198,7 @@ def stores_of(tables: RunTables) -> list[dict[str, Any]]:
 
 
 def _uris_here(manifest: Mapping[str, Any]) -> dict[str | None, str]:
-    """Return the URIs of a run's sources by their labels, so that they hold in the current folder."""
+    """Return the URIs of a run's sources by their labels, resolved for the current folder."""
     uris = {source["label"]: str(source["uri"]) for source in manifest["sources"]}
     given_in = manifest.get("given_in")
     if given_in is None or given_in == str(Path.cwd()):
@@ -207,7 +207,7 @@ def _uris_here(manifest: Mapping[str, Any]) -> dict[str | None, str]:
 
 
 def _quarantined(tables: RunTables) -> tuple[dict[str, int], int]:
-    """Return how many messages are in quarantine by status, the most frequent first, and how many bytes they have."""
+    """Return the number of messages in quarantine by status, the most frequent first, and their bytes in all."""
     counts: Counter[str] = Counter()
     size = 0
     for batch in tables.batches("quarantine", ["status", "payload_bytes"]):

@@ -1,15 +1,15 @@
-"""`Headline`: what became of all messages known, and the same for each channel and each sender.
+"""`Headline`: the counts of all known messages by their state, for the archive, each channel and each sender.
 
-A message is here an SDS message that carries something, content or ephemeral; one that is sent in segments is several.
-Known are those in the archive and those that others cite. Each of them is one of four:
+A message here is an SDS message with content or an ephemeral one; a message sent in segments counts as several. The
+known messages are those in the archive and those that others cite. Each of them has one of four states:
 
-* readable: it is there, and what it carried can be read;
-* incomplete: it is a segment of a message that cannot be put together;
-* damaged: it is cited, and a store has it with contents that do not have its hash, and no store has it intact;
+* readable: it is in the archive, and its content can be read;
+* incomplete: it is a segment of a message that cannot be reassembled;
+* damaged: it is cited, a store has it with contents of another hash, and no store has it intact;
 * lost: it is cited, is in no store that was read, and could not be computed from parity.
 
-Held up are the messages that are there and that a live participant would park: they cite a lost one, directly or
-through others. Most of these can be read.
+The held-up messages are in the archive, but a live participant would park them: they cite a lost message, directly or
+through others. Most of them can be read.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Headline:
     damaged: int
     incomplete: int
     held_up: int
-    """Of all known, those that wait for a lost one."""
+    """Known messages that wait for a lost one."""
     undetermined: int
-    """Of all known, those of which it is not computed whether they wait: their channels are too large."""
+    """Known messages in channels too large to compute whether they wait."""
 
 
 class Accounts:
-    """What became of the messages of each channel and of each sender. Memory grows with those that lost something."""
+    """The counts of each channel and of each sender. Memory grows with the number of those with a loss."""
 
     def __init__(self, tables: RunTables, damaged_hints: pa.Array) -> None:
         """Read ``incomplete`` and the states in ``sds_ordered``; ``damaged_hints`` name damaged messages."""
@@ -57,7 +57,7 @@ class Accounts:
         self._waiting: Counter[Sender] = Counter()
         self._unknown: Counter[Sender] = Counter()
         self.held_up_by: Counter[Message] = Counter()
-        """How many messages each lost message holds up, by channel and id, as the last one that is given up."""
+        """Messages that each lost message holds up, by channel and id. Each counts for the one given up last."""
         for batch in tables.batches("incomplete", ["channel_id", "sender_id", "held"]):
             for row in batch.to_pylist():
                 self._incomplete[row["channel_id"], row["sender_id"]] += row["held"]

@@ -1,7 +1,7 @@
-"""`Oddity`: rows of the archives that are neither a loss nor an outage, and that an operator should know of.
+"""`Oddity`: rows of the archives of interest to an operator that are neither a loss nor an outage.
 
-Copies that a store damaged, messages of other applications, messages on several shards, timestamps that no clock
-showed, and messages that a stream passed. Each has a count and a sentence.
+The kinds are damaged copies, messages of other applications, messages on several shards, implausible timestamps, and
+messages that reached an archive too late for a stream. Each kind has a count and a sentence.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fairway.pipeline.stages.decoding import Status
 from fairway.units import counted
 
 EARLIEST_NS: Final = 1_420_070_400_000_000_000
-"""2015-01-01: no Waku message is older."""
+"""2015-01-01; Waku messages are younger."""
 DAMAGED: Final = frozenset({Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value})
-"""What is in quarantine because the archive has something else than what was sent."""
+"""Statuses in quarantine of messages that differ from the ones sent."""
 _REMEDY: Final = "'fairway pipeline run' over the archives has them"
 _FOREIGN: Final = (Status.NOT_SDS.value, Status.NO_ID.value)
-"""What is in quarantine because it is of another application."""
+"""Statuses in quarantine of messages of other applications."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +34,24 @@ class Oddity:
     kind: str
     count: int
     text: str
-    """A sentence about them."""
+    """A sentence about the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedCopies:
-    """What a store has damaged."""
+    """The damaged copies in a store."""
 
     source: str
     count: int
-    """Messages of which its copy has another hash than it says."""
+    """Messages of which its copy does not match the stated hash."""
     repairable: int
-    """Those of them that another store has intact."""
+    """Damaged messages that another store has intact."""
 
 
 def oddities(
     tables: RunTables, stores: Sequence[DamagedCopies], quarantined: Mapping[str, int], now_ns: int
 ) -> tuple[Oddity, ...]:
-    """Return the kinds of which there are some rows; ``quarantined`` counts messages by their status."""
+    """Return the kinds with rows; ``quarantined`` counts messages by their status."""
     repairable = sum(store.repairable for store in stores)
     damaged = quarantined.get(Status.HASH_MISMATCH.value, 0)
     early, future = _untimely(tables, now_ns)
@@ -83,7 +83,7 @@ def _have(count: int) -> str:
 
 
 def _untimely(tables: RunTables, now_ns: int) -> tuple[int, int]:
-    """Return how many WakuMessages have a time before Waku, and how many one after ``now_ns``."""
+    """Return the number of WakuMessages with a time before `EARLIEST_NS`, and of those with one after ``now_ns``."""
     early = late = 0
     time = ds.field("timestamp_ns")
     for batch in tables.batches("waku_messages", ["timestamp_ns"], (time < EARLIEST_NS) | (time > now_ns)):

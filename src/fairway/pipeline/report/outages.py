@@ -1,9 +1,9 @@
-"""`outages`: the stretches of time in which a store lacked nearly all that other stores had.
+"""`outages`: the stretches of time in which a store missed nearly all messages of the other stores.
 
-A store that lacks a tenth of everything has no outage, and one that lacks forty messages in a row has one, whether ten
-or ten thousand messages are sent in a minute. So it is the share that counts: each interval adds to a score what it
-says for an outage (nearly all is lacking) against the store's ordinary share (log-likelihood ratio). A stretch in which
-the score rises by more than chance gives in so many intervals is an outage. It ends where the score falls again.
+A store that misses a tenth of all messages has no outage. A store that misses forty messages in a row has one, whether
+ten or ten thousand messages are sent in a minute. So the share counts. Each interval adds a log-likelihood ratio to a
+score: an outage (nearly all messages are missing) against the store's ordinary share. A stretch is an outage if its
+score rises by more than chance explains over all intervals. It ends where the score falls again.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from fairway.units import NS_PER_S
 _Ints = npt.NDArray[np.int64]
 
 _OUT: Final = 0.9
-"""Share that a store lacks while it is out, at least: some messages are sent again later, with a new timestamp."""
+"""Least share that a store misses during an outage. It is below 1 because some messages are resent later."""
 _LEAST_USUAL: Final = 0.02
-"""A store that lacked nothing else may still lack this share."""
+"""Smallest ordinary share that a store misses outside of its outages."""
 _CHANCE: Final = 0.01
-"""How likely it may be that an archive without outages shows one."""
+"""Largest probability that a store without outages shows one."""
 _FALL: Final = 10.0
-"""By how much the score may fall within an outage."""
+"""Largest fall of the score within an outage."""
 _FEWEST: Final = 5
-"""Fewer messages are no outage."""
+"""Fewest missing messages of an outage."""
 _ROUNDS: Final = 3
-"""How often the ordinary share is estimated: each time without the outages found before."""
+"""Estimates of the ordinary share at most; each leaves out the outages found before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """A stretch of time in which a store lacked nearly all messages."""
+    """A stretch of time in which a store missed nearly all messages."""
 
     source: str
     begin_ns: int
     end_ns: int
     lacked: int
     of: int
-    """Messages of that time that other stores had."""
+    """Messages of this time that other stores had."""
 
     @property
     def last_ns(self) -> int:
-        """Return its end as a whole second, which is not before it."""
+        """Return the end, rounded up to a whole second."""
         return -(-self.end_ns // NS_PER_S) * NS_PER_S
 
     @property
     def is_total(self) -> bool:
-        """Return whether the store had none of them."""
+        """Return whether the store had none of the messages."""
         return self.lacked == self.of
 
 
 def outages(source: str, lacked: _Ints, of: _Ints, begin_ns: int, width_ns: int) -> tuple[Outage, ...]:
     """Return the outages of a store, in the order of time.
 
-    ``lacked`` and ``of`` count, for each interval of ``width_ns`` from ``begin_ns`` on, the messages that the store
-    lacked and those that any other store had.
+    ``lacked`` and ``of`` have a count for each interval of ``width_ns`` from ``begin_ns`` on. ``of`` counts the
+    messages that any other store had, ``lacked`` those of them that this store missed.
     """
     found: list[tuple[int, int]] = []
     for _ in range(_ROUNDS):
@@ -87,9 +87,9 @@ def _share(lacked: int, of: int) -> float:
 
 
 def _stretches(lacked: _Ints, of: _Ints, usual: float) -> list[tuple[int, int]]:
-    """Return the first and the last interval of each stretch in which more is lacking than the usual share explains."""
+    """Return the first and the last interval of each stretch that misses more than the usual share explains."""
     if usual >= _OUT:
-        return []  # it never had more than this
+        return []  # the store misses this share at all times
     out = max(_OUT, (1 + usual) / 2)
     filled = np.flatnonzero(of)
     here, gone = of[filled] - lacked[filled], lacked[filled]

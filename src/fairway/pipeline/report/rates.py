@@ -1,7 +1,7 @@
-"""Who broke the rate limit: `over_limit`, senders above it, and `double_signals`, senders that used message ids twice.
+"""Violations of the rate limit: `over_limit`, senders above it, and `double_signals`, senders that reused message ids.
 
-Senders are those of one channel each. Of messages with RLN proofs the message ids count towards the limit, of others
-every one (``charged``). Two messages under one id are a violation whatever the limit is.
+A sender here is a pair of a channel and a sender id. For messages with RLN proofs the message ids count towards the
+limit, for others every message (``charged``). Two messages with one message id are a violation under any limit.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class OverLimit:
     channel_id: str
     sender_id: str
     epochs: int
-    """In how many epochs it was above the limit."""
+    """Number of epochs in which it was above the limit."""
     epoch_start_ms: int
     messages: int
-    """What counted towards the limit in that epoch."""
+    """Messages that counted towards the limit in that epoch."""
     limit: int
 
 
@@ -39,7 +39,7 @@ class DoubleSignals:
     sender_id: str
     epoch_start_ms: int
     message_ids: int
-    """How many message ids it used so, in all epochs."""
+    """Message ids that it used for more than one message, in all epochs."""
 
 
 def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, str, int]]:
@@ -53,7 +53,7 @@ def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, str, int]]:
 
 
 def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
-    """Return the senders above the limit, the furthest first; none if the run was not given a limit."""
+    """Return the senders above the limit, the furthest first; none if the run has no limit."""
     epochs: Counter[tuple[str, str]] = Counter()
     worst: dict[tuple[str, str], OverLimit] = {}
     columns = ["channel_id", "sender_id", "epoch_start_ms", "charged", "rate_limit"]

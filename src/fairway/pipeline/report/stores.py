@@ -1,11 +1,11 @@
-"""`store_lacks`: the messages that each store lacks and another store has, by content topic and over time.
+"""`store_lacks`: the messages that a store misses and another store has, by content topic and over time.
 
-One pass over the topics, timestamps and stores of ``waku_messages``, without payloads. Memory is bounded by the number
-of stores and time intervals, and by `MOST_TOPICS`: any sender can invent topics, so that further ones are counted
-together.
+`store_lacks` makes one pass over the topics, timestamps and stores of ``waku_messages``, without payloads. Memory is
+bounded by the number of stores and time intervals, and by `MOST_TOPICS`: a sender can invent any number of topics, so
+further topics are counted together.
 
-A message that only one store had is lost with that store. So the stores that a participant asks decide whether it gets
-such a message. When it asked is in no archive.
+A message that only one store has is lost with that store. A participant gets such a message only if it queries this
+store. No archive holds the times of queries.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fairway.pipeline.run.reading import RunTables
 MOST_TOPICS: Final = 10_000
 OTHER_TOPICS: Final = "(all other topics)"
 _FINER: Final = 512
-"""Intervals, for each one that is drawn, in which outages are looked for: some 3 s each in a day."""
+"""Intervals of the search for outages in each interval of the chart; for one day each is about 3 s long."""
 
 _Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLack:
-    """A store and a content topic of which it lacked messages that another store had."""
+    """A store and a content topic of which it missed messages that another store had."""
 
     source: str
     content_topic: str
@@ -47,7 +47,7 @@ class TopicLack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOverTime:
-    """A store, and what it lacked of what other stores had, in equal stretches of time."""
+    """A store, and the messages of other stores that it missed, in equal stretches of time."""
 
     source: str
     alone: int
@@ -57,23 +57,23 @@ class StoreOverTime:
     """Messages of channels that any other store had."""
     outages: tuple[Outage, ...]
     repairable: int
-    """Messages of which its copy is damaged, and that another store has intact."""
+    """Messages of which its copy is damaged and another store's copy is intact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLacks:
-    """What stores lacked."""
+    """The messages that stores missed."""
 
     topics: tuple[TopicLack, ...]
-    """Those of which most is lacking first, at most the limit."""
+    """Pairs of a store and a topic, those with the most missing messages first, at most the limit."""
     total: int
-    """How many pairs of a store and a topic there are in which something is lacking."""
+    """Number of all pairs of a store and a topic with missing messages."""
     stores: tuple[StoreOverTime, ...]
-    """In the order in which the stores were given."""
+    """One for each given store, in the given order."""
 
 
 def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: TimeAxis | None) -> StoreLacks:
-    """Return what each of ``stores`` lacked; without an axis its place in time is left out."""
+    """Return the messages that each of ``stores`` missed; without an axis there are no counts over time."""
     places = pa.array(list(stores), type=pa.string())
     topics: set[str] = set()
     known: Counter[str] = Counter()
@@ -118,7 +118,7 @@ def store_lacks(tables: RunTables, stores: Sequence[str], limit: int, axis: Time
 
 
 def _leave_out_others(tables: RunTables, places: pa.Array, fine: TimeAxis, lacked: _Ints, of: _Ints) -> None:
-    """Subtract what is of no channel: a store without the messages of other applications was not out."""
+    """Subtract the messages of no channel: a store without the messages of other applications was not out."""
     is_counted = ~ds.field("status").isin([*DAMAGED])
     for batch in tables.batches("quarantine", ["timestamp_ns", "sources"], is_counted):
         had = _had(batch.column("sources"), places)
@@ -153,7 +153,7 @@ def _over_time(
 
 
 def _had(sources: Any, stores: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return for each store which rows it had."""
+    """Return for each store and each row whether the store had the message."""
     had = np.zeros((len(stores), len(sources)), dtype=np.bool_)
     store = pc.index_in(pc.list_flatten(sources), value_set=stores)
     row = pc.list_parent_indices(sources)
@@ -167,7 +167,7 @@ def _plain(column: Any) -> _Ints:
 
 
 def _counted_as(topic: str | None, topics: set[str]) -> str:
-    """Return the topic, or what those are counted as that came after `MOST_TOPICS` others."""
+    """Return the topic, or `OTHER_TOPICS` for a topic beyond the first `MOST_TOPICS`."""
     named = topic or ""
     if named in topics:
         return named

@@ -1,7 +1,7 @@
 """The tables of a report, as the terminal and the page show them: their columns and their rows.
 
-`data_tables` have the rows of a run's tables, each all of them or those that matter most; `_SHOWN` has their columns.
-The other functions make small tables of counts. Cells are values; `ReportTable.cell` gives the text of one.
+`data_tables` returns the rows of a run's tables, up to a limit; `_SHOWN` has their columns. The other functions make
+small tables of counts. Cells are values; `ReportTable.cell` returns the text of a cell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairway.units import NS_PER_MS
 from fairway.visible import visible
 
 _MOST_CHANNELS_NAMED: Final = 20
-"""Of a content topic."""
+"""Largest number of channels that are listed for a content topic."""
 _SHARES_PCT: Final = (0.0, 50.0, 80.0, 100.0)
 _SHARE_NAMES: Final = ("below 50 %", "from 50 %", "from 80 %", "at the limit or above it")
 
@@ -40,18 +40,18 @@ Row = dict[str, Any]
 
 
 class ColumnKind(Enum):
-    """What a column holds, and so how it is shown and sorted."""
+    """The kind of a column's values; it decides how they are shown and sorted."""
 
     NAME = "name"
-    """A name that a stranger chose."""
+    """A name from the network."""
     ID = "id"
-    """An id or a hash in hex, to be copied."""
+    """An id or a hash in hex, for copying."""
     WORD = "word"
-    """One of few words: there is a filter for it."""
+    """One of few words; the page has a filter for it."""
     TEXT = "text"
     COUNT = "count"
     PART = "part"
-    """A count that is a part of another column's."""
+    """A count that is a part of another column's count."""
     TIME = "time"
     """Milliseconds since the Unix epoch."""
     SPAN = "span"
@@ -59,16 +59,16 @@ class ColumnKind(Enum):
     SIZE = "size"
     """Bytes."""
     SHARE = "share"
-    """The text of a figure with what it is a part of."""
+    """The text of a figure with its whole."""
 
     @property
     def is_figure(self) -> bool:
-        """Return whether it stands at the right."""
+        """Return whether its values are figures, aligned to the right."""
         return self not in STRANGE
 
 
 STRANGE: Final = frozenset({ColumnKind.NAME, ColumnKind.ID, ColumnKind.WORD, ColumnKind.TEXT})
-"""The kinds of text, which strangers may have written."""
+"""The kinds of text, which may come from the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ class Column:
     title: str
     kind: ColumnKind
     field: str = ""
-    """Of a row of the run's table. One whose name ends with ``_ns`` is shown in milliseconds, bytes in hex, lists with
+    """Column of the run's table. A name that ends with ``_ns`` is shown in milliseconds, bytes in hex, lists with
     commas."""
     of: str | None = None
     """For a part, the title of the column that is its whole."""
     follows: str | None = None
-    """``channel`` or ``sender``: what following a value of this column shows of all tables."""
+    """``channel`` or ``sender``: by it the page filters all tables when the reader follows a value of this column."""
     absent: str = "unknown"
-    """What None means in a column that holds no figures."""
+    """Text for None in a column without figures."""
     narrow: bool = True
-    """Whether a terminal has room for it."""
+    """Whether a terminal shows the column."""
 
     def value(self, row: Row) -> Any:
-        """Return what it shows of a row."""
+        """Return the value of the column in a row."""
         value = row[self.field]
         if self.field.endswith("_ns"):
             return None if value is None else value // NS_PER_MS
@@ -107,13 +107,13 @@ class ReportTable:
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[Any]]
     total: int
-    """Rows there would be without a bound."""
+    """Number of rows without a bound."""
     order: str = ""
-    """By what the rows are ordered, and those that are here were chosen, such as "the most cited first"."""
+    """Order by which the rows were chosen and sorted, such as "the most cited first"."""
     what: str = "rows"
-    """What a row is, in the plural."""
+    """Plural noun for the rows."""
     name: str | None = None
-    """Of a table with the rows of a table of the run."""
+    """Key in `data_tables`; None for a small table."""
 
     def cell(self, place: int, row: Sequence[Any]) -> str:
         """Return the text of a value of a row; text from the network is made visible."""
@@ -138,7 +138,7 @@ class ReportTable:
 def small_table(
     caption: str, columns: Mapping[str, ColumnKind], rows: Sequence[Sequence[Any]], total: int | None = None
 ) -> ReportTable:
-    """Return a table whose rows are at hand; ``columns`` are kinds by title."""
+    """Return a table of given rows; ``columns`` are kinds by title."""
     heads = tuple(Column(title, kind) for title, kind in columns.items())
     return ReportTable(caption=caption, columns=heads, rows=rows, total=len(rows) if total is None else total)
 
@@ -293,11 +293,11 @@ _SHOWN: Final = {
         ),
     ),
 }
-"""By name, those first that a page should have whole."""
+"""By name, in the order in which the page's space is assigned."""
 
 
 def data_tables(found: Findings, most: int) -> dict[str, ReportTable]:
-    """Return the tables by name, those first that a page should have whole, with at most so many rows each."""
+    """Return the tables by name, each with at most ``most`` rows, in the order in which the page assigns its space."""
     tables = found.tables
     made = {
         "channels": _channels(found, most),
@@ -314,7 +314,7 @@ def data_tables(found: Findings, most: int) -> dict[str, ReportTable]:
 
 
 def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
-    """Return the columns of the table of epochs that say something: of a limit, and of proofs."""
+    """Return the table of epochs, without the columns of a limit or of proofs if the run has none."""
     shown, absent = _SHOWN["rate"], set[str]()
     if tables.manifest["options"].get("rate_limit") is None:
         absent |= {"rate_limit", "charged"}
@@ -375,7 +375,7 @@ def _lacked(found: Findings, most: int) -> tuple[list[Row], int]:
 
 
 def _channels_of_topics(tables: RunTables) -> dict[str, list[str]]:
-    """Return the channels of each content topic, as far as there are not too many."""
+    """Return the channels of each content topic, at most `_MOST_CHANNELS_NAMED` for each."""
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for batch in tables.batches("sds_messages", ["content_topic", "channel_id"]):
         pairs = pa.Table.from_batches([batch]).group_by(["content_topic", "channel_id"], use_threads=False)
@@ -394,7 +394,7 @@ def _messages(found: Findings, most: int) -> tuple[list[Row], int]:
 
 
 def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | None, str]:
-    """Return the names of the stores that had each of some messages; empty if there is one store or none."""
+    """Return, by hash, the names of the stores that had each message; empty for fewer than two stores."""
     if len(found.store_rows) < 2 or not hashes:
         return {}
     wanted = pa.array([told for told in hashes if told is not None], type=pa.binary())
@@ -410,7 +410,7 @@ def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | 
 def _incomplete(tables: RunTables, most: int) -> tuple[list[Row], int]:
     names = [column.field for column in _SHOWN["incomplete"].columns]
     columns = {name: ds.field(name) for name in names} | {"lacking": ds.field("data_segments") - ds.field("held")}
-    # A set of which only parity is there tells not how much it lacks, and comes last.
+    # For a set of parity segments alone the number of missing segments is unknown; it is last.
     order = [(name, "ascending") for name in ("lacking", "channel_id", "sender_id", "segment_hash")]
     return tables.head("incomplete", columns, order, most), tables.rows("incomplete")
 
@@ -418,9 +418,9 @@ def _incomplete(tables: RunTables, most: int) -> tuple[list[Row], int]:
 def _greatest(
     tables: RunTables, table: str, columns: Sequence[str] | None, by: str, most: int
 ) -> tuple[list[Row], int]:
-    """Return the rows with the greatest values in a column of integers, and how many rows there are in all.
+    """Return the rows with the greatest values in a column of integers, and the number of all rows.
 
-    A first pass over this column finds which values are among the greatest, so that no other row is read.
+    A first pass over this column finds the least of the greatest values, so that the second pass reads no smaller one.
     """
     total, where = tables.rows(table), None
     if total > most:
@@ -437,7 +437,7 @@ def _ints(column: Any) -> npt.NDArray[np.int64]:
 
 
 def causes(report: ArchiveReport) -> ReportTable:
-    """Return why messages are lost, and what was wrong when they were first cited."""
+    """Return the causes of losses, and the circumstances at the first citations."""
     lost = report.headline.lost
     rows = [
         (each.cause if each.status is None else f"{each.cause}: {each.status}", of(each.count, lost), each.meaning)
@@ -450,14 +450,14 @@ def causes(report: ArchiveReport) -> ReportTable:
 
 
 def stores(report: ArchiveReport) -> ReportTable:
-    """Return how much each store had of what any of them had."""
+    """Return the share of all stores' messages that each store had."""
     columns = dict.fromkeys(("had", "lacked", "alone had"), ColumnKind.SHARE)
     rows = [(each.source, of(each.had, each.of), f"{each.lacked:,}", of(each.alone, each.of)) for each in report.stores]
     return small_table("Stores, least complete first", {"store": ColumnKind.NAME} | columns, rows)
 
 
 def outages(report: ArchiveReport, most: int = 50) -> ReportTable:
-    """Return when stores were out, the outages that lacked most first."""
+    """Return the outages of all stores, those with the most missing messages first."""
     found = sorted((outage for store in report.stores for outage in store.outages), key=lambda outage: -outage.lacked)
     columns = {
         "store": ColumnKind.NAME,
@@ -473,7 +473,7 @@ def outages(report: ArchiveReport, most: int = 50) -> ReportTable:
 
 
 def latency(told: Latencies) -> ReportTable:
-    """Return how many messages were acknowledged within which time."""
+    """Return the number of messages acknowledged within each of `LATENCIES_MS`."""
     columns = {"time since it was sent": ColumnKind.TEXT, "content messages": ColumnKind.SHARE}
     rows = [(duration(limit), of(told.share(limit), told.total)) for limit in LATENCIES_MS]
     rows.append(("at any time", of(told.acknowledged, told.total)))
@@ -481,7 +481,7 @@ def latency(told: Latencies) -> ReportTable:
 
 
 def evidence(basis: AcknowledgementBasis) -> ReportTable:
-    """Return how often each kind of evidence was the one that counted."""
+    """Return the pairs of message and participant by the kind of evidence that counted."""
     pairs = sum(basis.evidence.values())
     columns = {"evidence": ColumnKind.TEXT, "messages and participants": ColumnKind.SHARE, "that is": ColumnKind.TEXT}
     rows = [(name, of(number, pairs), meaning_of(name)) for name, number in basis.evidence.items()]
@@ -489,7 +489,7 @@ def evidence(basis: AcknowledgementBasis) -> ReportTable:
 
 
 def bandwidth(tables: RunTables) -> ReportTable:
-    """Return where the bytes of all channels went."""
+    """Return the bytes of all channels by part."""
     parts = bandwidth_of(tables)
     whole = sum(size for _, size, _ in parts)
     carriers = tables.rows("sds_messages") + tables.rows("repeats")
@@ -499,7 +499,7 @@ def bandwidth(tables: RunTables) -> ReportTable:
 
 
 def utilisation(tables: RunTables) -> ReportTable:
-    """Return how many senders and epochs used which share of the rate limit; no rows if the limit is not known."""
+    """Return the pairs of sender and epoch by their share of the rate limit; no rows if the limit is not known."""
     columns = {"share of the limit": ColumnKind.TEXT, "senders and epochs": ColumnKind.SHARE}
     if tables.manifest["options"].get("rate_limit") is None:
         return small_table("Utilisation", columns, ())
@@ -509,7 +509,7 @@ def utilisation(tables: RunTables) -> ReportTable:
 
 
 def reasons(tables: RunTables, most: int = 15) -> ReportTable:
-    """Return why messages are in quarantine, the most frequent reason first."""
+    """Return the reasons for quarantine, the most frequent first."""
     found, total = figures.quarantine(tables), tables.rows("quarantine")
     size = sum(each.bytes for each in found)
     columns = {
@@ -534,7 +534,7 @@ _CLASSES: Final = {
 
 
 def balance_table(balance: Balance) -> ReportTable:
-    """Return what became of the rows of the input."""
+    """Return the rows of the input by class."""
     counts = asdict(balance)
     verdict = "all are accounted for" if balance.adds_up else "this does not add up"
     columns = {"class": ColumnKind.TEXT, "rows": ColumnKind.SHARE, "that is": ColumnKind.TEXT}

@@ -1,4 +1,4 @@
-"""A run for people at a terminal: what it wrote, and its report, with rich."""
+"""The output for a terminal, with rich: the summary of a run, and its report."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fairway.visible import visible
 _SHORT_ID: Final = 12
 _NARROWEST: Final = 8
 _NOT_SHOWN: Final = frozenset({"quarantine", "messages"})
-"""Tables of single messages, which only a page has room for."""
+"""Tables of single messages, which are too large for a terminal."""
 
 
 def print_summary(summary: RunSummary, console: Console) -> None:
-    """Print what a run wrote, and what became of every row."""
+    """Print the tables that a run wrote, and the balance of all rows."""
     table = new_table("Tables", ["table"], ["rows", "files", "size", "seconds"])
     for result in summary.tables:
         table.add_row(
@@ -61,7 +61,7 @@ def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
 
 
 def short_report(tables: RunTables) -> RenderableType:
-    """Return what fits on one screen of the report of a finished run."""
+    """Return the part of the report of a finished run that fits on one screen."""
     below = (shown.bandwidth(tables), shown.balance_table(tables.balance))
     return Group(render_summary(report_of(tables)), *(part for table in below for part in ("", render_table(table))))
 
@@ -83,7 +83,7 @@ def _tables(found: Findings, limit: int) -> Iterator[ReportTable]:
 
 
 def render_summary(report: ArchiveReport) -> RenderableType:
-    """Return the head of a report: what became of all messages, and what should be done."""
+    """Return the head of a report: the headline and the to-dos."""
     lines = _headline(report.headline)
     if (selection := selection_text(report.selection)) is not None:
         lines.append(escape(selection))
@@ -145,7 +145,7 @@ def render_table(table: ReportTable, limit: int | None = None) -> Table:
     made = _empty(table.caption)
     for column in columns:
         if column.kind in STRANGE:
-            made.add_column(column.title, min_width=_NARROWEST)  # these give way where the terminal is narrow
+            made.add_column(column.title, min_width=_NARROWEST)  # a narrow terminal shrinks these columns
         else:
             made.add_column(column.title, justify="right", no_wrap=True)
     rows = table.rows[:limit]
@@ -188,5 +188,5 @@ def _empty(title: str) -> Table:
 
 
 def plain(text: str) -> Text:
-    """Return text from the network as text: no markup, and nothing that would steer the terminal."""
+    """Return text from the network without markup and without control sequences of the terminal."""
     return Text(visible(text), no_wrap=True, overflow="ellipsis")

@@ -1,6 +1,6 @@
-"""`to_do_of`: what an operator should do, each with its reason, the most urgent first.
+"""`to_do_of`: the actions for an operator, each with its reason, the most urgent first.
 
-Only what can be acted on is here: a channel in which nothing can be brought back is in the tables, and not here.
+A channel without a possible action is only in the tables.
 """
 
 from __future__ import annotations
@@ -21,68 +21,68 @@ from fairway.units import NS_PER_MS, counted
 from fairway.visible import visible
 
 MOST_OF_A_KIND: Final = 3
-"""Things of one kind that are named one by one."""
+"""Items of one kind that a to-do names one by one."""
 _LOST_SENDER: Final = 0.2
-"""A sender is named if at least this share of its messages is lost."""
+"""Least share of lost messages of a named sender."""
 _LEAST_USUAL: Final = 0.02
-"""Share that may be lost of any sender, also where nothing else is."""
+"""Smallest ordinary share of lost messages of a sender."""
 _CHANCE: Final = 0.01
-"""How likely it may be that an archive in which losses hit all alike names a sender."""
+"""Largest probability of naming a sender in an archive with evenly distributed losses."""
 _NAME: Final = 40
 _READ_ONLY: Final = "lip76:"
-"""Sources that nothing is written into."""
+"""Scheme of sources that a backfill cannot write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToDo:
-    """Something to be done."""
+    """An action for the operator."""
 
     what: str
-    """What was found; with names as they are shown, not escaped for HTML."""
+    """The reason; names are made visible, but not escaped for HTML."""
     action: str
     commands: tuple[str, ...] = ()
-    """Commands that do it."""
+    """Commands that carry out the action."""
     section: str
-    """Id of the section of the page that tells more."""
+    """Id of the page's section with details."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderLoss:
-    """A sender of whom messages are lost."""
+    """A sender with lost messages."""
 
     channel_id: str
     sender_id: str | None
     lost: int
     known: int
     cause: LossCause
-    """The most frequent one."""
+    """The most frequent cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreShare:
-    """A store, and how many of the messages that any store had it lacked."""
+    """A store, and the number of messages of other stores that it missed."""
 
     source: str
     uri: str | None
-    """Its source of a run, from where the report is made; None if the run does not tell, as where one table was the
-    source and names several stores."""
+    """Its source in the run, valid in the current folder; None if unknown, such as for one table that names several
+    stores."""
     lacked: int
     repairable: int
-    """Messages that it has damaged, and another store intact."""
+    """Messages of which its copy is damaged and another store's copy is intact."""
     of: int
     outages: tuple[Outage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the to-dos are made from."""
+    """The figures from which `to_do_of` makes the to-dos."""
 
     adds_up: bool
     headline: Headline
     stores: Sequence[StoreShare]
-    """All of them, the least complete first."""
+    """All stores, the least complete first."""
     senders: Sequence[SenderLoss]
-    """Those of whom something is lost, the worst first."""
+    """Senders with lost messages, the worst first."""
     senders_in_all: int
     over_limit: Sequence[OverLimit]
     double_signals: Sequence[DoubleSignals]
@@ -91,13 +91,13 @@ class Found:
     messages: int
     """WakuMessages."""
     is_selection: bool
-    """Whether only some of the messages of the sources were wanted."""
+    """Whether the run selected only some of the messages of the sources."""
     causes: dict[LossCause, int]
     quarantined: dict[str, int]
 
 
 def to_do_of(found: Found) -> tuple[ToDo, ...]:
-    """Return what should be done."""
+    """Return the to-dos, the most urgent first."""
     return (
         *_balance(found),
         *_outages(found.stores),
@@ -114,9 +114,9 @@ def to_do_of(found: Found) -> tuple[ToDo, ...]:
 
 
 def _is_lost(sender: SenderLoss, found: Found) -> bool:
-    """Return whether so much more of a sender is lost than of the others that this is no chance.
+    """Return whether a sender lost more messages than the others, by more than chance explains.
 
-    The losses of which no citation names the author are no sender's.
+    Losses without a known author belong to no sender.
     """
     if sender.sender_id is None or sender.lost < _LOST_SENDER * sender.known:
         return False
@@ -124,7 +124,8 @@ def _is_lost(sender: SenderLoss, found: Found) -> bool:
     usual, share = max(of_others, _LEAST_USUAL), sender.lost / sender.known
     if share <= usual:
         return False
-    # Chernoff's bound of the binomial distribution: chance gives so many at most with exp(-known * divergence).
+    # Chernoff's bound of the binomial distribution: so many losses by chance have at most the probability
+    # exp(-known * divergence).
     divergence = share * math.log(share / usual)
     if share < 1:
         divergence += (1 - share) * math.log((1 - share) / (1 - usual))
@@ -132,7 +133,7 @@ def _is_lost(sender: SenderLoss, found: Found) -> bool:
 
 
 def outage_text(outage: Outage) -> str:
-    """Return an outage as a sentence without its end."""
+    """Return an outage as a sentence without a full stop."""
     return f"{_name(outage.source)} lacked {_window(outage)}"
 
 
@@ -225,7 +226,7 @@ def _over_limit(senders: Sequence[OverLimit]) -> Iterator[ToDo]:
 
 
 def _listed(told: Sequence[str], total: int, what: str) -> str:
-    """Return a list in words, with how many more there are."""
+    """Return a list in words, with the number of items that it leaves out."""
     if total > len(told):
         return f"{', '.join(told)} and {total - len(told):,} more {what}"
     return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
@@ -266,12 +267,12 @@ def _repairable(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
 
 
 def _rest(store: StoreShare) -> int:
-    """Return how many messages a store lacked outside of its outages."""
+    """Return the number of messages that a store missed outside of its outages."""
     return store.lacked - sum(outage.lacked for outage in store.outages)
 
 
 def _backfill(store: StoreShare, stores: Sequence[StoreShare], outage: Outage | None = None) -> Iterator[str]:
-    """Yield the command that writes into a store what the most complete other store has, if there is another."""
+    """Yield the command that fills a store from the most complete other store, if one exists."""
     donor = next((other.uri for other in reversed(stores) if other is not store), None)
     if donor is None or store.uri is None or store.uri.startswith(_READ_ONLY):
         return

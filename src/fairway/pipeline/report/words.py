@@ -15,7 +15,7 @@ _NANOSECONDS_PER_MICROSECOND: Final = 1_000
 _MINUTE_MS: Final = 60_000
 _UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (MS_PER_S, "s"))
 _THREE_DIGITS: Final = 999.5
-"""From here on three digits would be an exponent."""
+"""Smallest number that three significant digits would show with an exponent."""
 _KIB: Final = 1_024
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LEAST_SHARE: Final = 0.001
@@ -24,18 +24,18 @@ _NAME: Final = 60
 
 
 def of(part: int, whole: int) -> str:
-    """Return a part with what it is a part of, and its share."""
+    """Return a part with its whole and its share."""
     return f"{part:,} of {whole:,} ({percent(part, whole)})" if whole else f"{part:,} of {whole:,}"
 
 
 def size_of(part_bytes: int, whole_bytes: int) -> str:
-    """Return a part of some bytes with what it is a part of, and its share."""
+    """Return a part of some bytes with its whole and its share."""
     told = f"{size_text(part_bytes)} of {size_text(whole_bytes)}"
     return f"{told} ({percent(part_bytes, whole_bytes)})" if whole_bytes else told
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share; what is not nothing does not read as 0, and what is not all not as 100."""
+    """Return a share in percent; only an empty part reads as 0, and only the whole as 100."""
     share = part / whole
     if 0 < share < _LEAST_SHARE:
         return f"under {_LEAST_SHARE:.1%}"
@@ -59,7 +59,7 @@ def duration(milliseconds: int) -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    """Return a share of what is not 0, in few letters; some is never shown as none, nor nearly all as all."""
+    """Return a share of a whole above 0, in few letters; only an empty part reads as 0, and only the whole as 100."""
     share = part / whole
     if 0 < share < _LEAST_SHARE:
         return f"<{_LEAST_SHARE:.1%}"
@@ -77,7 +77,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(milliseconds: int | None) -> str:
-    """Return a time in seconds if they are few, else in the unit that suits it; None, which is unknown, as a dash."""
+    """Return a time of 1 s to 1 min in seconds, another in the unit that suits it, and None (unknown) as a dash."""
     if milliseconds is None:
         return "-"
     if MS_PER_S <= milliseconds < _MINUTE_MS:
@@ -86,7 +86,7 @@ def duration_text(milliseconds: int | None) -> str:
 
 
 def selection_text(selection: dict[str, Any] | None) -> str | None:
-    """Return what a run wanted of its sources (`Selection.as_json`) as a sentence; None if it wanted everything."""
+    """Return the selection of a run (`Selection.as_json`) as a sentence; None if it selects everything."""
     if selection is None:
         return None
     words = [f"{word} {_moment(selection[name])}" for name, word in _ENDS.items() if selection[name] is not None]
@@ -106,7 +106,7 @@ def _moment(time_ns: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name as it is shown, cut where it is long."""
+    """Return a name as the report shows it, cut to a bound."""
     whole = visible(name)
     return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
 

@@ -1,7 +1,7 @@
-"""Charts of a report as inline SVG: they scale with the page, take its colours, and tell their content in words.
+"""Charts of a report as inline SVG: they scale with the page, use its colours, and describe their content in words.
 
-A chart is drawn on a field as wide as a phone's page, so that its letters can be read there; on a wide screen a table
-stands beside it. Its title and description are read out by screen readers, and each mark has a tooltip.
+A chart is as wide as a phone's page, so that its letters are readable there; a wide screen shows a table beside it.
+Screen readers read out its title and description, and each mark has a tooltip.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Lane:
     note: str
     parts: Sequence[int]
     wholes: Sequence[int]
-    """0 where there was nothing that could be lacking."""
+    """0 for a stretch without messages."""
     bad: frozenset[int] = frozenset()
-    """Stretches in which something was wrong."""
+    """Stretches in red, such as those of an outage."""
 
 
 class Charts:
-    """Draws the charts of one page; each has ids of its own there."""
+    """Draws the charts of one page, each with its own ids."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -87,7 +87,7 @@ class Charts:
             )
         if limit:
             place = _LEFT + _along(limit / scale)
-            # Across the bars alone: the words between them stay readable.
+            # The line crosses only the bars, so that the words between them stay readable.
             marks += [
                 f'<path class="limit" d="M{place:.1f} {row * _BAR_PITCH + 16}v{_BAR_THICKNESS + 4}"/>'
                 for row in range(len(bars))
@@ -97,13 +97,13 @@ class Charts:
     def columns(
         self, title: str, described: str, values: Sequence[float], notes: Sequence[str], top: str, ticks: Sequence[Tick]
     ) -> str:
-        """Return a histogram; ``top`` is the greatest value in words, ``notes`` tell each column."""
+        """Return a histogram; ``top`` is the greatest value in words, ``notes`` describe the columns."""
         highest = max(values, default=0) or 1
         wide = (_RIGHT - _LEFT) / max(len(values), 1)
         marks = [self._axis(top, ticks)]
         for place, (value, note) in enumerate(zip(values, notes, strict=True)):
             if value:
-                # What is there can be seen, however little it is beside the rest.
+                # At least 1 high, so that a small value is visible.
                 tall = max(_PLOT_HEIGHT * value / highest, 1)
                 marks.append(
                     f'<rect class="bar" x="{_LEFT + place * wide:.1f}" y="{_BOTTOM - tall:.1f}"'
@@ -175,7 +175,7 @@ class Charts:
 
 
 def full_share(greatest: float) -> float:
-    """Return the share that a full bar or the darkest shade stands for: the least in which all of a chart fit."""
+    """Return the share of a full bar or of the darkest shade: the least that is enough for all values of a chart."""
     return next((share for share in _FULL_SHARES if greatest <= share), 1.0)
 
 
@@ -201,24 +201,24 @@ _TICKS: Final = (0.0, 0.5, 1.0)
 
 
 def time_ticks(axis: TimeAxis) -> list[Tick]:
-    """Return the marks of an axis of time: dates, and the time of day as far as the length of the axis needs it."""
+    """Return the marks of an axis of time: dates, with the time of day if the axis is short."""
     span = axis.end_ns - axis.begin_ns
     form = "%Y-%m-%d" if span > 4 * _DAY_NS else "%Y-%m-%d %H:%M"
     if span < _HOUR_NS:
         form = "%Y-%m-%d %H:%M:%S"
     begins, *others = (clock(axis.begin_ns + int(span * place), form) for place in _TICKS)
     day = len("2026-01-01")
-    # The date once, where it is the same throughout.
+    # A date that all marks share is shown once.
     labels = [begins, *(told[day + 1 :] if told[:day] == begins[:day] and told[day:] else told for told in others)]
     return [Tick(place=place, label=label) for place, label in zip(_TICKS, labels, strict=True)]
 
 
 def latency_place(latency_ms: int) -> float:
-    """Return where a latency stands on a logarithmic axis from 1 ms to the greatest of `LATENCIES_MS`."""
+    """Return the place of a latency, from 0 to 1, on a logarithmic axis from 1 ms to the greatest of `LATENCIES_MS`."""
     return min(math.log10(max(latency_ms, 1)) / math.log10(LATENCIES_MS[-1]), 1.0)
 
 
 def latency_ticks() -> list[Tick]:
-    """Return the marks of that axis."""
+    """Return the marks of the axis of `latency_place`."""
     marks: Sequence[int] = (1, 1_000, 60_000, 3_600_000, LATENCIES_MS[-1])
     return [Tick(place=latency_place(mark), label=duration(mark)) for mark in marks]

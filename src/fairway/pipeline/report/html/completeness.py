@@ -1,4 +1,4 @@
-"""The section of an HTML report on stores: what each had, when it was out, and what it lacked."""
+"""The section of an HTML report on stores: the messages that each had and missed, and its outages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.units import counted
 
 
 def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
-    """Return how much each store had of what any of them had, when it was out, and what it lacked."""
+    """Return the share of all stores' messages that each store had, its outages, and the messages that it missed."""
     told = found.report.stores
     if not told:
         return ("No store was named: NAME=URI as the source of a run names it.",)
@@ -48,7 +48,7 @@ def _shares(charts: Charts, lead: str, told: tuple[StoreReport, ...]) -> str:
 
 
 def _lanes(charts: Charts, found: Findings) -> tuple[str, ...]:
-    """Return which share of the messages of each stretch of time a store lacked."""
+    """Return the chart of the share of messages that each store missed in each stretch of time."""
     if found.axis is None:
         return ()
     title = "Share that a store lacked, by the time at which messages were sent"

@@ -1,6 +1,6 @@
 """The sections of an HTML report on traffic: over time, acknowledgement, the rate limit, quarantine, bandwidth.
 
-Each returns a lead, in HTML, and the charts and tables that stand below it.
+Each function returns a lead, in HTML, and the charts and tables below it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
 
 
 def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
-    """Return how many messages were acknowledged, by which evidence, and how soon."""
+    """Return the number of acknowledged messages, the evidence, and the latencies."""
     told, basis = figures.latencies(found.tables), found.report.acknowledgement
     if not told.total:
         return ("There are no content messages.",)
@@ -81,7 +81,7 @@ def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
 
 
 def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
-    """Return where the bytes of all channels went."""
+    """Return the bytes of all channels by part."""
     parts = bandwidth_of(run)
     whole = sum(size for _, size, _ in parts)
     if not whole:
@@ -97,7 +97,7 @@ def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
 
 
 def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
-    """Return who came nearest to the rate limit."""
+    """Return the senders nearest to the rate limit, or furthest above it."""
     run = found.tables
     total = run.rows("rate_utilisation")
     if not total:
@@ -133,7 +133,7 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
-    """Return why messages are in quarantine."""
+    """Return the reasons for quarantine."""
     run = found.tables
     reasons, total, whole = figures.quarantine(run), run.rows("quarantine"), run.rows("waku_messages")
     lead = f"{of(total, whole)} distinct messages could not be decoded, are forged, or on a wrong topic."

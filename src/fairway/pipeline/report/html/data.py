@@ -1,11 +1,11 @@
-"""The tables of a page: as HTML, and those of a run with all their rows, compressed and read by the page's script.
+"""The tables of a page: as HTML, and those of a run with all their rows, compressed for the page's script.
 
-A page holds at most `MOST_BYTES` of the compressed tables. What does not fit is left out from the end of a table, and
-the table says how many rows there are and by what order those were chosen. The first `STATIC_ROWS` stand in the page as
-HTML too, for a reader without scripts.
+A page holds at most `MOST_BYTES` of the compressed tables. A table that does not fit loses rows from its end, and
+states the number of all rows and their order. The first `STATIC_ROWS` rows are in the page as HTML too, for a browser
+without scripts.
 
-Invariant: text from the network is made visible (`fairway.visible`) and cut to a bound before it is embedded; the
-script puts it into the page as text only.
+Invariant: text from the network is made visible (`fairway.visible`) and cut to a bound before it is embedded. The
+script inserts it as text only.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fairway.pipeline.report.html.page import name, shown, text
 from fairway.pipeline.report.tables import STRANGE, Column, ColumnKind, ReportTable
 
 MOST_BYTES: Final = 20_000_000
-"""Of all embedded tables of a page, in base64."""
+"""Largest size of all embedded tables of a page, in base64."""
 STATIC_ROWS: Final = 15
 _ID_HEAD: Final = 12
 _ID_TAIL: Final = 6
 _LEVEL: Final = 6
 _SPARE: Final = 0.9
-"""How much of the room a cut table is meant to fill."""
+"""Share of the free space that a cut table aims to fill."""
 
 _BREAKABLE: Final = frozenset({ColumnKind.PART, ColumnKind.TIME})
 """Figures of two parts, between which a line may end."""
 
 
 def embedded(tables: Mapping[str, ReportTable]) -> tuple[dict[str, ReportTable], str]:
-    """Return the tables as far as they fit, and the elements that hold them."""
+    """Return the tables, cut to the rows that fit, and the HTML elements that hold them."""
     kept, elements, room = {}, [], MOST_BYTES
     for key, table in tables.items():
         kept[key], packed = _fitted(table, room)
@@ -45,9 +45,9 @@ def embedded(tables: Mapping[str, ReportTable]) -> tuple[dict[str, ReportTable],
 
 
 def html_table(table: ReportTable, *, wide: bool = False) -> str:
-    """Return a table as HTML; of one with a name the first rows, which the page's script replaces by all of them.
+    """Return a table as HTML; a table with a name has only its first rows, which the page's script replaces by all.
 
-    A ``wide`` one has the whole width of the page, and on a phone shows each row as a list of its cells.
+    A ``wide`` table has the whole width of the page, and on a phone shows each row as a list of its cells.
     """
     wide = wide or table.name is not None
     heads = "".join(f'<th scope="col"{_side(column)}>{escape(column.title)}</th>' for column in table.columns)
@@ -70,7 +70,7 @@ def html_table(table: ReportTable, *, wide: bool = False) -> str:
 
 
 def _more(table: ReportTable, lines: int) -> str:
-    """Return how many rows there are that are not shown."""
+    """Return the note on the rows that are not shown."""
     count = len(table.rows)
     if table.name is None:
         left = f"{table.total - count:,} more of {table.total:,} are not shown."

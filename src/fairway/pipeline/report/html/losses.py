@@ -1,6 +1,6 @@
-"""The sections of an HTML report on loss: channels, senders, lost messages, those in segments, those that are there.
+"""The sections of an HTML report on loss: channels, senders, lost messages, incomplete segment sets, all messages.
 
-Each returns a lead, in HTML, and the charts and tables that stand below it.
+Each function returns a lead, in HTML, and the charts and tables below it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fairway.pipeline.report.words import of
 from fairway.units import counted
 
 CHART_ROWS: Final = 10
-"""Bars of a chart."""
+"""Largest number of bars or lanes of a chart."""
 _LABEL_HEAD: Final = 14
 _LABEL_TAIL: Final = 6
 
 
 def label(told: object) -> str:
-    """Return a name or an id as short as a chart has room for."""
+    """Return a name or an id, shortened for a chart."""
     return shortened(told, _LABEL_HEAD, _LABEL_TAIL) or "(empty)"
 
 
 def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
-    """Return what became of the messages of each channel."""
+    """Return the counts of messages of each channel."""
     report = found.report
     if not report.channels:
         return ("There are no channels.",)
@@ -52,7 +52,7 @@ def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def _shares(charts: Charts, title: str, described: str, names: Sequence[str], shares: Sequence[tuple[int, int]]) -> str:
-    """Return bars for parts of wholes, drawn so large that the greatest can be told from the others."""
+    """Return bars for parts of wholes, on a scale that fits the greatest."""
     full = full_share(max((part / whole for part, whole in shares if whole), default=0))
     bars = [
         Bar(label=label(told), value=part / max(whole, 1), whole=full, note=of(part, whole))
@@ -62,7 +62,7 @@ def _shares(charts: Charts, title: str, described: str, names: Sequence[str], sh
 
 
 def senders(found: Findings, rows: str) -> tuple[str, ...]:
-    """Return what became of the messages of each sender."""
+    """Return the counts of messages of each sender."""
     total = found.report.senders
     if not total:
         return ("There are no senders.",)
@@ -74,7 +74,7 @@ def senders(found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
-    """Return what is lost, why, and when that was first cited."""
+    """Return the lost messages, their causes, and the times of their first citations."""
     report, axis = found.report, found.axis
     lost = report.headline.lost
     if not lost or axis is None:
@@ -107,7 +107,7 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def incomplete(found: Findings, rows: str) -> tuple[str, ...]:
-    """Return the messages that lack segments."""
+    """Return the messages with missing segments."""
     told = found.report.headline
     if not told.incomplete:
         return ("Every segment belongs to a message that can be read.",)
@@ -115,7 +115,7 @@ def incomplete(found: Findings, rows: str) -> tuple[str, ...]:
 
 
 def messages(found: Findings, rows: str) -> tuple[str, ...]:
-    """Return the messages that are there, and how many of them are held up."""
+    """Return the messages of the archive, and the number of those that are held up."""
     told = found.report.headline
     if not told.known:
         return ("There are no messages of channels.",)

@@ -1,4 +1,4 @@
-"""The top of an HTML report: the headline, what should be done, and the figures that lead to the sections."""
+"""The top of an HTML report: the headline, the to-dos, and the figures with links to the sections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS: Final = len("2026-01-01T00:00:00")
 
 
 def overview(found: Findings) -> str:
-    """Return what stands above the sections."""
+    """Return the part of the page above the sections."""
     report = found.report
     return (
         f'<p class="headline">{_headline(report.headline)}</p>'
@@ -66,7 +66,7 @@ def _to_do(report: ArchiveReport) -> str:
 
 
 def _commands(commands: tuple[str, ...]) -> str:
-    """Return commands, each of which can be copied, folded as most of them are long."""
+    """Return commands for copying; they are folded because most of them are long."""
     if not commands:
         return ""
     lines = "".join(f'<code class="command">{escape(command)}</code>' for command in commands)
@@ -74,7 +74,7 @@ def _commands(commands: tuple[str, ...]) -> str:
 
 
 def _figures(found: Findings) -> Iterator[KeyFigure]:
-    """Yield the figures; one is red if something should be done about it."""
+    """Yield the figures; a figure with a to-do is red."""
     report, told = found.report, found.report.headline
     urgent = {each.section for each in report.to_do}
     known = "known"
@@ -126,7 +126,7 @@ def _read(report: ArchiveReport) -> str:
 
 
 def rows(tables: RunTables) -> tuple[str, ...]:
-    """Return what became of the rows of the input."""
+    """Return the rows of the input by class."""
     balance = tables.balance
     lead = (
         f'<span class="good">All {balance.rows_in:,} rows are accounted for.</span>'
@@ -137,7 +137,7 @@ def rows(tables: RunTables) -> tuple[str, ...]:
 
 
 def _made(tables: RunTables) -> str:
-    """Return how the run was made and where its tables are."""
+    """Return the options, version and end of the run, and the place of its tables."""
     told = tables.manifest
     options = ", ".join(
         text(name if value is True else f"{name} {value}")

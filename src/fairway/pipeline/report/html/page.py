@@ -1,9 +1,9 @@
-"""The page of a report: text that is safe in HTML, tables, sections, and the whole with its style sheet and script.
+"""The page of a report: safe text for HTML, sections, and the whole page with its style sheet and script.
 
 Invariant: text from the network (names, ids, errors) enters a page only through `text` or `name`, or in the embedded
 tables (`data`). All of them show invisible characters (control characters, marks that change the direction of writing)
-and isolate its direction from the text around it. The page loads nothing, and its policy forbids the browser to: all
-that runs in it is the one script that is a part of it.
+and isolate its direction from the text around it. The page loads nothing, and its policy forbids the browser to load
+anything. Its own script is the only one that runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _HEAD: Final = 24
 _TAIL: Final = 12
 _TOOLTIP: Final = 1_000
 _FIRST_LETTERS: Final = 2
-"""Shorter words are not worth an ellipsis."""
+"""Characters beyond the head and the tail that do not need an ellipsis."""
 
 
 def shown(told: object) -> str:
-    """Return text from the network as it is shown, up to a bound of its length; not escaped."""
+    """Return text from the network, made visible and cut to a bound; not escaped."""
     return _told(told)[:_TOOLTIP]
 
 
@@ -35,18 +35,18 @@ def _told(told: object) -> str:
 
 
 def shortened(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
-    """Return visible text of bounded length, with what is left out in its middle marked; not escaped."""
+    """Return visible text of bounded length, with an ellipsis for the middle of a longer text; not escaped."""
     whole = _told(told)
     return whole if len(whole) <= head + tail + _FIRST_LETTERS else f"{whole[:head]}…{whole[-tail:]}"
 
 
 def text(told: object) -> str:
-    """Return text from the network as HTML, up to a bound of its length."""
+    """Return text from the network as HTML, cut to a bound."""
     return f"<bdi>{escape(shown(told))}</bdi>"
 
 
 def name(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
-    """Return a name or an id as HTML: shortened, with the whole of it in its tooltip."""
+    """Return a name or an id as HTML: shortened, with the whole in its tooltip."""
     whole, short = _told(told), shortened(told, head, tail)
     if told is None:
         return f"<i>{whole}</i>"
@@ -55,10 +55,10 @@ def name(told: object, head: int = _HEAD, tail: int = _TAIL) -> str:
 
 
 def section(identifier: str, title: str, lead: str, *parts: str, made_of: Sequence[str] = ()) -> str:
-    """Return a section that can be folded.
+    """Return a foldable section.
 
-    ``lead``, in HTML, says in words what its charts and tables (``parts``) show. ``made_of`` names the tables
-    of the run that its figures come from.
+    ``lead``, in HTML, describes its charts and tables (``parts``) in words. ``made_of`` names the tables of the run
+    behind its figures.
     """
     names = ", ".join(f"<code>{escape(name)}</code>" for name in made_of)
     source = f'<p class="note">Figures from {names}.</p>' if names else ""
@@ -70,14 +70,14 @@ def section(identifier: str, title: str, lead: str, *parts: str, made_of: Sequen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFigure:
-    """One of the figures that stand at the top of a page."""
+    """A figure at the top of a page."""
 
     title: str
     figure: str
     note: str
-    """What it is a part of; HTML."""
+    """The whole of the figure, as HTML."""
     place: str
-    """Id of the section that tells more."""
+    """Id of the section with details."""
     bad: bool = False
 
 
@@ -95,7 +95,8 @@ def key_figures(told: Iterable[KeyFigure]) -> str:
 def page(title: str, head: str, sections: Iterable[tuple[str, str, str]], data: str) -> str:
     """Return the whole page.
 
-    Each section comes with its id and its title, for the list at the top; ``data`` are the elements of the tables.
+    A section is a tuple of its id, its title (both for the list at the top) and its HTML; ``data`` are the elements of
+    the embedded tables.
     """
     told = list(sections)
     bodies = "\n".join(body for _, _, body in told)
@@ -117,5 +118,5 @@ def page(title: str, head: str, sections: Iterable[tuple[str, str, str]], data: 
 
 
 def _part(name: str) -> str:
-    """Return a file that is a part of every page."""
+    """Return a static file that every page contains."""
     return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")

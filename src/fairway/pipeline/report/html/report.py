@@ -1,8 +1,9 @@
-"""A finished run as one HTML page, for an operator: what was lost, where and why, and what should be done.
+"""A finished run as one HTML page for an operator: the losses with their causes, and the to-dos.
 
-The page holds all that it shows: it opens without a network, on a phone as well. Worst comes first, and every figure
-stands with what it is a part of. Its tables have all rows, compressed (`data`); its script sorts, filters and searches
-them, and follows a channel through all of them. It is made from the tables of the run folder, without Spark.
+The page is self-contained: it opens without a network, also on a phone. The worst rows are first, and every figure has
+its whole beside it. The tables are embedded with all rows that fit, compressed (`data`). The script sorts, filters and
+searches them, and filters all of them by one channel. The page is made from the tables of the run folder, without
+Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fairway.pipeline.report.tables import data_tables
 from fairway.pipeline.run.reading import RunTables
 
 MOST_ROWS: Final = 100_000
-"""Of each table of a page; some 10 MB of messages."""
+"""Largest number of rows of each table of a page; about 10 MB for messages."""
 _MADE_OF: Final = {
     "channels": ("channel_stats", "incomplete", "sds_ordered"),
     "senders": ("sender_stats", "incomplete", "sds_ordered"),
