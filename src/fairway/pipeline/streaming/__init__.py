@@ -1,4 +1,4 @@
-"""The pipeline as a stream: follows archives as they grow, and delivers each message once, when it is complete.
+"""The pipeline as a stream: it follows growing archives and delivers each message once, when it is complete.
 
 ::
 
@@ -6,8 +6,8 @@
                                  |                              one core per channel
                                  +--the steps of a run, now and then--> tables/
 
-`stream` runs it, and `deliveries` reads what it delivered. docs/stream.md says how it is used, and
-docs/decisions/pipeline.md why it is built like that.
+`stream` runs it, and `deliveries` reads the delivered messages. docs/stream.md describes its use,
+docs/decisions/pipeline.md its design.
 """
 
 from __future__ import annotations

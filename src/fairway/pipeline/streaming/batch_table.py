@@ -1,8 +1,8 @@
 """`BatchTable`: a Delta table of a stream, to which each micro-batch is appended once.
 
-Spark repeats the last micro-batch if it was killed before it had recorded its end. Each append is a transaction with
-the number of the micro-batch, so that a repetition is computed and not written. Rows have that number in the column
-``batch``, so that readers can continue after a micro-batch, whatever files its rows are in.
+Spark repeats the last micro-batch if it was killed before it recorded the end. Each append is a transaction with the
+number of the micro-batch, so that a repetition is computed but not written. The column ``batch`` of each row has this
+number, so that readers can continue after a micro-batch even if its files were compacted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BATCH: Final = "batch"
 _OF_ONE: Final = re.compile(r"batch-(-?\d+)-")
 MICRO_BATCHES: Final = "micro-batches"
 SETTLEMENTS: Final = "settlements"
-"""The applications whose transactions append; the rows of settlement 1 have the number -1, and so on."""
+"""The application of settlements in the Delta log; the rows of settlement n have the batch number -n."""
 
 
 class BatchTable:
-    """A table at a place, which need not be there yet."""
+    """A table at a place; the first append creates it."""
 
     def __init__(self, place: Path, schema: str, aside: Path) -> None:
         """Keep rows with this schema, in Spark's DDL; ``aside`` is a folder of the same file system."""
@@ -45,15 +45,15 @@ class BatchTable:
         self._aside: Final = aside
 
     def last(self, application: str = MICRO_BATCHES) -> int:
-        """Return the number of the last transaction, or -1; settlements count from 1, and 0 is none."""
+        """Return the number of the last transaction: -1 without micro-batches, 0 without settlements."""
         table = opened(self.place)
         found = None if table is None else table.transaction_version(application)
         return found if found is not None else -1 if application == MICRO_BATCHES else 0
 
     def append(self, frame: DataFrame, number: int) -> None:
-        """Append a micro-batch, or a settlement with a negative number. One that is there is only computed again.
+        """Append a micro-batch, or a settlement with a negative number.
 
-        It must be computed, because the computation changes Spark's state.
+        A committed one is computed again but not written: the computation changes Spark's state.
         """
         if self.has(number):
             frame.write.format("noop").mode("overwrite").save()
@@ -67,7 +67,10 @@ class BatchTable:
         return self.last(application) >= count
 
     def put(self, number: int, write: Callable[[Path], None]) -> None:
-        """Call ``write`` with an unused path, and commit the Parquet files that it writes there, unless it was done."""
+        """Call ``write`` with an unused path, and commit the Parquet files that it writes there.
+
+        A number that was committed before is not committed again.
+        """
         written = self._aside / f"{self.place.name}-{number}-{secrets.token_hex(4)}"
         written.parent.mkdir(parents=True, exist_ok=True)
         write(written)
@@ -83,7 +86,7 @@ class BatchTable:
         append(self.place, arrow_schema(self.schema), files, _transaction(number))
 
     def state(self) -> tuple[int, int]:
-        """Return the version of the table, and the last micro-batch that it has; (-1, -1) for none."""
+        """Return the version of the table and its last micro-batch; (-1, -1) if there is no table."""
         table = opened(self.place)
         if table is None:
             return -1, -1
@@ -91,12 +94,15 @@ class BatchTable:
         return table.version(), -1 if last is None else last
 
     def count(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         table = opened(self.place)
         return 0 if table is None else sum(pa.table(table.get_add_actions())["num_records"].to_pylist())
 
     def files(self, after: int, through: int) -> list[tuple[Path, int]]:
-        """Return the files with rows of the micro-batches after one and through another, and the last one in each."""
+        """Return the files with rows of the micro-batches ``after`` < number <= ``through``.
+
+        Each path has the last micro-batch of its file beside it.
+        """
         table = opened(self.place)
         if table is None:
             return []
@@ -107,7 +113,7 @@ class BatchTable:
         ]
 
     def rows(self, after: int, through: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of the micro-batches after one and through another, in their order."""
+        """Return the rows of the micro-batches ``after`` < number <= ``through``, in their order."""
         schema = arrow_schema(self.schema)
         files = [str(file) for file, _ in self.files(after, through)]
         shape = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -118,7 +124,7 @@ class BatchTable:
         return rows.sort_by(BATCH) if BATCH in shape.names else rows
 
     def compact(self, many: int) -> None:
-        """Join the files of many micro-batches; what was joined the time before is deleted."""
+        """Compact the table if it has at least ``many`` files; delete the files that the last compaction replaced."""
         table = opened(self.place)
         if table is None or len(table.file_uris()) < many:
             return
@@ -128,7 +134,7 @@ class BatchTable:
 
 
 def between(after: int, through: int) -> ds.Expression:
-    """Return the condition that a row is of the micro-batches after one and through another."""
+    """Return the condition that a row belongs to the micro-batches ``after`` < number <= ``through``."""
     return (ds.field(BATCH) > after) & (ds.field(BATCH) <= through)
 
 
@@ -145,6 +151,6 @@ def _spans(table: DeltaTable) -> list[tuple[str, int, int]]:
     columns = (told.get(column, unknown) for column in ("path", f"min.{BATCH}", f"max.{BATCH}"))
     for name, first, last in zip(*columns, strict=True):
         match = _OF_ONE.match(name)
-        # The log may lack the statistics of a file as it was appended, if a message has long names.
+        # The log may have no statistics for an appended file, if a message has long names.
         spans.append((name, int(match[1]), int(match[1])) if match is not None else (name, first, last))
     return spans

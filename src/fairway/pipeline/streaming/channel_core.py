@@ -1,13 +1,12 @@
 """`ChannelCore`: the protocol core of one channel of a stream, over successive micro-batches.
 
-It consists of the reassembler of a live channel, one for each profile of the channel, of `Gaps`, and for each
-incomplete segment set of the data for its delivery. The state is rows (`fairway.protocol.journal`): only changed rows
-are written, so that the cost of a micro-batch does not grow with the channel. The caller must give each SDS message
-once.
+It consists of a live channel's reassembler for each profile, of `Gaps`, and of the delivery data for each incomplete
+segment set. The state is rows (`fairway.protocol.journal`): a micro-batch writes only changed rows, so that its cost
+does not grow with the channel. The caller must pass each SDS message once.
 
-Invariant: the state is bounded, whatever participants send. Beyond the bounds of `STREAM_QUOTAS` the oldest
-incomplete set is dropped: of the sender, or of the sender that holds most. Its messages are still in the recorded
-messages, from which the tables are made; `fairway.pipeline.streaming.settling` delivers what the tables have more.
+Invariant: the state is bounded for any input. Beyond the bounds of `STREAM_QUOTAS` the core evicts the oldest
+incomplete set: of the sender, or of the sender that holds most. The tables still have its messages, because they are
+made from the recorded messages; `fairway.pipeline.streaming.settling` delivers the difference.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ EMITTED: Final = (
     "what string, channel_id string, sender_id string, message_id string, lamport bigint, sds_ids array<string>,"
     " timestamp timestamp, timestamp_ns bigint, segments int, recovered boolean, size_bytes bigint, payload binary"
 )
-"""What a core says. Rows with ``what`` = ``delivered`` are those of the table of that name as they are known when the
-message is complete; ``missing`` names the id of a message that is cited and has not come, with the citation's time, and
-``found`` one of these that came after all."""
+"""The output of a core. A row with ``what`` = ``delivered`` is a row of the table of this name, as it is known when the
+message is complete. ``missing`` reports the id of a cited message that has not arrived, with the time of the citation.
+``found`` reports such a message that arrived later."""
 
 STREAM_QUOTAS: Final = Quotas(bytes_per_sender=33_554_432, all_bytes=67_108_864, ended_sets=1_000)
-"""Bounds of one channel: bytes of segments that wait for others, a sender's and in all (a segment counts for 1 KiB
-more than it holds), and completed sets whose late segments are recognised."""
+"""Bounds of one channel: bytes of waiting segments of a sender and in all (each segment counts 1 KiB more than its
+content), and completed sets of which late segments are recognised."""
 
 _SYNC: Final = "sync"
 _TIMES: Final = "times"
 _NOW_MS: Final = 0
-"""Nothing expires: an archive is read at its own pace."""
+"""The constant time for the reassembler, so that no set expires: an archive is read at its own pace."""
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -87,9 +86,9 @@ class ChannelCore:
         self._touched: dict[str, None] = {}
 
     def take(self, arrivals: Iterable[StreamedMessage]) -> Iterator[Row]:
-        """Take in a micro-batch and yield rows of `EMITTED`; the state is complete when the last one was taken.
+        """Process a micro-batch and yield rows of `EMITTED`; the state is complete after the last row.
 
-        Segments are kept in memory, whole messages are not.
+        Memory holds the segments of the micro-batch, but not its unsegmented messages.
         """
         segments: list[StreamedMessage] = []
         citing: list[tuple[str, str, int, tuple[str, ...]]] = []
@@ -107,11 +106,11 @@ class ChannelCore:
                     lamport=arrival.lamport,
                     timestamp=arrival.timestamp_ns,
                 )
-        # A message may come in the same micro-batch as the one that cites it, and after it.
+        # A message may arrive in the same micro-batch as its citation, and after it.
         for kind, message_id, timestamp, cited in citing:
             for absent in self._gaps.cited(kind, message_id, cited):
                 yield self._gap(MISSING, absent, timestamp)
-        # The order in which a whole archive is taken: data before parity.
+        # The order of a run over a whole archive: data before parity.
         for segment in sorted(segments, key=lambda one: (one.is_parity, one.lamport or 0, one.message_id)):
             yield from self._segment(segment)
 
@@ -164,7 +163,7 @@ class ChannelCore:
             self._touched[name] = None
 
     def _all(self) -> dict[str, Reassembler]:
-        """Return the reassemblers; they are loaded only for a micro-batch with segments."""
+        """Return the reassemblers; only a micro-batch with segments loads them."""
         if self._reassemblers is None:
             self._reassemblers = {profile.value: self._reassembler(profile) for profile in Profile}
             rows: dict[str, list[tuple[str, Row]]] = {}
@@ -210,5 +209,5 @@ class ChannelCore:
 
 
 def _name(profile: str, key: SetKey) -> str:
-    """Return the key of the row with the least Lamport timestamp and the latest timestamp of a set."""
+    """Return the key of a set's row in `_TIMES`: its least Lamport timestamp and its latest timestamp."""
     return f"{_TIMES}/{profile}/{key.payload_hash.hex()}/{key.payload_length}/{key.generation}/{key.sender_id}"

@@ -1,6 +1,6 @@
-"""`deliveries`: reads what a stream delivered, while it goes on or afterwards, without Spark.
+"""`deliveries`: reads the delivered messages of a running or ended stream, without Spark.
 
-Invariant: each micro-batch is yielded once, in its order, whatever files its rows are in.
+Invariant: each micro-batch is yielded once and in order, also after a compaction of its files.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from fairway.pipeline.streaming.channel_core import DELIVERED
 from fairway.pipeline.streaming.folder import emitted_in
 
 _AT_ONCE: Final = 16
-"""Micro-batches whose deliveries are in memory together."""
+"""Largest number of micro-batches in memory together."""
 
 
 class DeliveryPlace(NamedTuple):
-    """How far somebody has read the deliveries of a stream; two numbers, to be kept as values for JSON."""
+    """A reader's place in the deliveries of a stream: two integers, which can be kept as JSON."""
 
     batch: int = -1
     """The last micro-batch that was read."""
     settled: int = 0
-    """The last settlement that was read; they are numbered -1, -2, ... and come at the ends of streams."""
+    """The last settlement that was read. Settlements are numbered -1, -2, ... and are made at the ends of streams."""
 
 
 BEGINNING: Final = DeliveryPlace()
-"""Nothing was read."""
+"""The place before the first delivery."""
 
 
 def deliveries(out: str | PathLike[str], after: DeliveryPlace = BEGINNING) -> Iterator[tuple[DeliveryPlace, pa.Table]]:
-    """Yield what a stream into a folder delivered after a place, and with each micro-batch the place behind it.
+    """Yield the deliveries of a stream after a place: for each micro-batch the place after it, and its table.
 
-    The tables have the columns of ``delivered``, and ``batch``, the number of the micro-batch; there may be some
-    without rows. Ends when all that is there now was read. Raises `ConfigurationError` for a folder without a stream.
+    The tables have the columns of ``delivered`` and ``batch``, the number of the micro-batch; a table may be empty.
+    Ends after the last micro-batch and settlement now in the folder. Raises `ConfigurationError` for a folder without a
+    stream.
     """
     emitted = emitted_in(local_path(out, "the folder of a stream"))
     place = DeliveryPlace(*after)

@@ -1,4 +1,4 @@
-"""Ends a stream after a signal, and explains why Spark ended one of its queries."""
+"""The end of a stream: signals, stopping a query, and the error of a query that Spark ended."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ _POLL_S: Final = 0.05
 
 @contextmanager
 def ending_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Set an event at Ctrl-C or SIGTERM; a second signal has its usual effect. Call it in the main thread.
+    """Set an event at Ctrl-C or SIGTERM; a second signal has its default effect. Call it in the main thread.
 
-    The session must have been started before.
-
-    (Spark's own handler, which it sets when a session starts, would raise in the middle of whatever runs.)
+    Call it after the start of the session: Spark then installs its own handler, which raises at any point of the code.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
@@ -46,7 +44,7 @@ def ending_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def end_query(query: StreamingQuery) -> None:
-    """Stop a query, between two micro-batches if there is a gap before long."""
+    """Stop a query between two micro-batches, or after `_GRACE_S` within one."""
     patience_s = time.monotonic() + _GRACE_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < patience_s:
         time.sleep(_POLL_S)

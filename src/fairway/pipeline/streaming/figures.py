@@ -1,4 +1,4 @@
-"""`Figures`: the counts of a stream, taken from its tables, so that they survive a restart."""
+"""`StreamFigures`: the counts of a stream, from its tables, so that they survive a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.units import MS_PER_S, NS_PER_S
 
 
 class StreamFigures:
-    """The counts of a stream. A micro-batch never changes, so each is counted once."""
+    """The counts of a stream. A micro-batch never changes, so `update` counts only the new ones."""
 
     def __init__(self, folder: StreamFolder) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class StreamFigures:
         for told in query.recentProgress:
             progress: dict[str, Any] = json.loads(told.json)
             run, batch = str(progress["runId"]), int(progress["batchId"])
-            # The sum of these is what Spark Connect leaves out.
+            # Spark Connect has no field with this sum.
             rows = sum(source["numInputRows"] for source in progress["sources"])
             if not rows or batch <= self._told.get(run, -1):
                 continue
@@ -84,7 +84,7 @@ class StreamFigures:
 
 
 def _behind_s(sources: list[dict[str, Any]]) -> float | None:
-    """Return how far the stream is behind the archives by the timestamps of messages: the largest difference."""
+    """Return the largest lag behind an archive, in seconds, by the timestamps of messages; None if unknown."""
     lags = [_lag_ns(source.get("endOffset"), source.get("latestOffset")) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return max(known) / NS_PER_S if known else None
@@ -98,7 +98,7 @@ def _lag_ns(reached: Any, latest: Any) -> int | None:
 
 
 def _decoded(offset: Any) -> Any:
-    """Return an offset as a value; Spark has it as JSON, or as a string with JSON."""
+    """Return an offset as a value; Spark reports it as JSON, or as a string with JSON."""
     try:
         return json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

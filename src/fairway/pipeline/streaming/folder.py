@@ -1,15 +1,15 @@
-"""`StreamFolder`: the folder of a stream: a run folder that is updated at each refresh, and the stream's own tables.
+"""`StreamFolder`: the folder of a stream: a run folder, updated at each refresh, with the stream's own tables.
 
 ::
 
-    DIR/run.json, DIR/tables/     a run folder (`fairway.pipeline.run.folder`), as it was at the last refresh
-    DIR/stream/stream.json        whose stream this is; written once
-    DIR/stream/recorded/          a Delta table: the rows that the archives gave, each as often as they gave it
-    DIR/stream/emitted/           a Delta table: what the cores said; ``what`` is delivered, missing or found
-    DIR/stream/checkpoints/       Spark's: offsets, and the state of the cores
-    DIR/stream/aside/             what is being written
+    DIR/run.json, DIR/tables/     a run folder (`fairway.pipeline.run.folder`), as of the last refresh
+    DIR/stream/stream.json        the identity of the stream (sources, options, keys); written once
+    DIR/stream/recorded/          a Delta table: the rows of the archives, with repetitions
+    DIR/stream/emitted/           a Delta table: the output of the cores; ``what`` is delivered, missing or found
+    DIR/stream/checkpoints/       Spark's checkpoints: offsets, and the state of the cores
+    DIR/stream/aside/             files that are being written
 
-Each micro-batch of Spark is one transaction of one of the two tables, so that its rows are there once
+Each micro-batch of Spark is one transaction of one of the two tables, so that its rows are written once
 (`BatchTable`).
 """
 
@@ -35,15 +35,15 @@ from fairway.pipeline.tables import SCHEMA_VERSION
 from fairway.storage.store_lock import StoreLock
 
 STREAM: Final = "stream"
-"""The folder within a run folder that makes it one of a stream."""
+"""The subfolder of a run folder with the stream's own files."""
 
 _IDENTITY: Final = "stream.json"
 _LAYOUT: Final = 3
-"""Which files a folder has."""
+"""Version of the folder's layout."""
 
 
 class StreamFolder:
-    """A folder that this process works on, from `open_for` to `close`."""
+    """The folder of a stream, locked for this process from `open_for` to `close`."""
 
     def __init__(self, path: Path, lock: StoreLock) -> None:
         self.path = path
@@ -57,9 +57,9 @@ class StreamFolder:
     def open_for(
         cls, path: Path, sources: tuple[RunSource, ...], options: StreamOptions, keys: ChannelKeys | None
     ) -> StreamFolder:
-        """Open a folder for a stream, a new one or one to continue with.
+        """Open a new folder for a stream, or the folder of an earlier start.
 
-        Raises `ConfigurationError` for a folder that holds something else, belongs to another stream, or is in use.
+        Raises `ConfigurationError` for a folder with other files, of another stream, or in use.
         """
         path = path.absolute()
         with taking(path, "another stream or run"):
@@ -77,11 +77,11 @@ class StreamFolder:
         return folder
 
     def checkpoint(self, name: str) -> str:
-        """Return the folder of Spark's checkpoint of a query."""
+        """Return the path of a query's checkpoint."""
         return str(self.own / "checkpoints" / name)
 
     def compact(self, many: int) -> None:
-        """Join the files of the stream's tables, of each that has many."""
+        """Compact each of the stream's tables with at least ``many`` files."""
         for table in (self.recorded, self.emitted):
             table.compact(many)
 
@@ -125,14 +125,14 @@ class StreamFolder:
 
 
 def emitted_in(path: Path) -> BatchTable:
-    """Return what the cores said in the folder of a stream, for readers; raise `ConfigurationError` for another one."""
+    """Return the table of the cores' output for readers; raise `ConfigurationError` for a folder without a stream."""
     if not (path / STREAM / _IDENTITY).is_file():
         raise ConfigurationError(f"{path} holds no stream; 'fairway pipeline stream --out' makes one")
     return emitted_at(path / STREAM)
 
 
 def emitted_at(own: Path) -> BatchTable:
-    """Return the table of what the cores said, in a stream's own folder."""
+    """Return the table of the cores' output in a stream's own folder (``DIR/stream``)."""
     return BatchTable(own / "emitted", EMITTED, own / "aside")
 
 
@@ -153,12 +153,12 @@ def _described(sources: tuple[RunSource, ...]) -> list[dict[str, Any]]:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Raise unless a folder is empty, is not there, or belongs to a stream: nothing else must be overwritten."""
+    """Raise `ConfigurationError` unless a folder is empty, missing or of a stream: other files are not overwritten."""
     if path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is a file; --out takes a folder")
     own = path / STREAM
     if path.is_dir() and not (own / _IDENTITY).is_file():
-        # A start that was broken off before it wrote whose stream it is has left these.
+        # A start that ended before it wrote `_IDENTITY` leaves these files.
         left = {f"{RUN}.lock"} | ({STREAM} if own.is_dir() and not any(own.glob("[!.]*")) else set())
         strangers = [child.name for child in path.iterdir() if child.name not in left]
         if strangers:

@@ -1,9 +1,9 @@
 """`Gaps`: the missing messages of a channel in a stream, with bounded memory.
 
-The table ``missing_messages`` is exact, but needs the whole channel. Here a message is missing if it is cited and is
-not among the last messages: an estimate for the progress of a stream. It keeps `MAX_SEEN` and `MAX_MISSING` ids of
-eight bytes each. A citation of an older message counts as missing, and the oldest missing messages beyond the bound are
-not noticed when they come after all.
+The table ``missing_messages`` is exact, but needs the whole channel. `Gaps` is an estimate for the progress of a
+stream: a cited message counts as missing if it is not among the last messages. It keeps at most `MAX_SEEN` and
+`MAX_MISSING` hashes of ids, 8 bytes each. So a cited message older than these counts as missing. An evicted missing
+message is not reported as found when it arrives.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from fairway.protocol.sds.message_id import SYNC_PREFIX
 
 MAX_SEEN: Final = 2_048
-"""Messages of a channel that are remembered as there."""
+"""Largest number of present messages of a channel in the state."""
 MAX_MISSING: Final = 2_048
-"""Messages of a channel that are remembered as missing."""
+"""Largest number of missing messages of a channel in the state."""
 
 _BYTES: Final = 8
 _OUTSIDE_THE_ORDER: Final = "ephemeral"
@@ -26,7 +26,7 @@ _CONTENT: Final = "content"
 
 
 class Gaps:
-    """The last messages of a channel, and the missing ones. The bounds hold between two micro-batches."""
+    """The last messages of a channel, and its missing messages. The bounds hold between two micro-batches."""
 
     __slots__ = ("_missing", "_seen")
 

@@ -1,7 +1,7 @@
 """`stream`: a stream from its start to its end: queries, progress, refreshes.
 
-Invariant: however the process ends, the next start continues after the last micro-batch in the folder. Before a regular
-end, all recorded messages go through the cores and into the tables.
+Invariant: after any end of the process, the next start continues after the last micro-batch in the folder. Before a
+regular end, the stream processes all recorded messages with the cores and writes them into the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fairway.pipeline.streaming.settling import settle
 
 _POLL_S: Final = 0.25
 _STARTS: Final = 5
-"""So often a stream starts in all where Python starts too slowly for Spark, whose patience no setting changes."""
+"""Starts of a stream if Python starts too slowly for Spark, which has a fixed timeout."""
 
 
 def stream(
@@ -51,17 +51,17 @@ def stream(
 ) -> StreamSummary:
     """Follow archives into a folder: deliver each message once, when it is complete, and update the tables.
 
-    ``sources`` are URIs as `fairway.pipeline.run.run` takes them; ``parquet:`` is a folder that gains files. Runs until
-    ``stop`` is set, with ``StreamOptions.once`` until everything is read; with ``signals``, in the main thread, Ctrl-C
-    and SIGTERM set it. Uses ``spark`` as it is, or the session that is active, or one of its own that ends with the
-    stream. Started again with the same sources, options and keys it goes on where it was, however it ended.
+    ``sources`` are URIs as for `fairway.pipeline.run.run`; ``parquet:`` is a folder that gains files. The stream runs
+    until ``stop`` is set, with ``StreamOptions.once`` until all messages are read. With ``signals``, in the main
+    thread, Ctrl-C and SIGTERM set ``stop``. It uses ``spark`` unchanged, or the active session, or its own session,
+    which ends with the stream. A new start with the same sources, options and keys continues the stream.
 
-    Raises `ConfigurationError` for invalid sources or options, or an unusable folder; `PipelineError` when Spark ends a
-    query with an error, after which a new start continues.
+    Raises `ConfigurationError` for invalid sources or options, or an unusable folder. Raises `PipelineError` if Spark
+    ends a query with an error; a new start then continues.
     """
     options = options or StreamOptions()
     place = local_path(out, "--out")
-    # In one order, whatever the order in which they are given: Spark tells them apart by their place.
+    # Sorted, because Spark identifies a source by its position.
     parsed = tuple(sorted(parse_sources(sources), key=lambda source: (source.label or "", source.uri)))
     queries.check_sources(parsed)
     ended = stop or threading.Event()
@@ -106,7 +106,7 @@ class _Stream:
         else:
             with self._query(queries.RECORD) as first, self._query(queries.DELIVER) as second:
                 self._follow([first, second])
-        # Everything that was recorded goes through the cores, also when the end was asked for.
+        # A new event: the cores process all recorded messages, also after `stop` was set.
         self.stop = threading.Event()
         with self._query(queries.DELIVER, once=True) as query:
             self._follow([query])
@@ -149,7 +149,7 @@ class _Stream:
                 self._tell(query)
             if ended:
                 failures = [failure_of_query(query, self.folder.path) for query in ended]
-                # At Ctrl-C the terminal ends some of Spark's processes as well.
+                # At Ctrl-C the terminal also signals Spark's processes, so a query may fail then.
                 if not self.stop.is_set():
                     for failure in filter(None, failures):
                         raise failure

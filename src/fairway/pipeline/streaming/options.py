@@ -1,4 +1,4 @@
-"""`StreamOptions`: the options of a stream: those that are fixed at the first start, and those of each start."""
+"""`StreamOptions`: the options of a stream. Some are fixed at the first start, the others can change at each start."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS
 
 MAX_STATE_PARTITIONS: Final = 8
-"""Each is a RocksDB instance with files of its own in every micro-batch."""
+"""Largest default of `StreamOptions.state_partitions`; each is a RocksDB instance that writes files every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Options of a stream. Those of ``tables`` and ``state_partitions`` hold from its first start on."""
+    """Options of a stream. ``tables`` and ``state_partitions`` are fixed at its first start."""
 
     tables: RunOptions = field(default_factory=RunOptions)
     """The options of the tables, as for a run."""
     once: bool = False
-    """Whether to end when all messages that are there now have been read."""
+    """Whether to end after all messages that the archives have now."""
     every_s: float = 5.0
     """Time between the beginnings of two micro-batches, unless one takes longer; without effect with ``once``."""
     refresh_s: float = 600.0
-    """Time between two refreshes of the tables, if messages came; 0: only at the end. A refresh delays the next one by
-    its own duration."""
+    """Time between two refreshes of the tables; 0: only at the end. A refresh that takes longer than this delays the
+    next one to its own duration."""
     rows_per_batch: int = 10_000
     """Largest number of rows of each archive in a micro-batch."""
     files_per_batch: int = 8
-    """How many recorded files a micro-batch of the cores takes at most, or one recorded micro-batch that has more; so
-    many rows, times the one above, can be in memory. (A limit in bytes is none: what somebody sends may shrink to a
-    thousandth of its size.)"""
+    """Largest number of recorded files in a micro-batch of the cores; a recorded micro-batch with more files is read
+    whole. Memory holds up to this number times ``rows_per_batch`` rows. There is no limit in bytes, because a payload
+    may compress to a thousandth of its size."""
     join_batches: int = 128
-    """A table of micro-batches with so many files is compacted; what was compacted stays until the next time."""
+    """Number of files from which a table of micro-batches is compacted. The replaced files are deleted at the next
+    compaction."""
     settle_ms: int = DEFAULT_SETTLE_MS
-    """Age by its timestamp at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
+    """Age, by its timestamp, at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
     fail_on_data_loss: bool = True
-    """Whether to stop when an archive may have removed messages that were not read."""
+    """Whether to stop if an archive may have removed unread messages."""
     state_partitions: int = field(default_factory=lambda: min(max(2, machine.cores()), MAX_STATE_PARTITIONS))
-    """Number of parts of the channels. Fixed at the first start, because Spark cannot split state again."""
+    """Number of partitions of the state. Fixed at the first start, because Spark cannot repartition state."""
 
     def __post_init__(self) -> None:
         """Raise `ConfigurationError` for invalid values."""
@@ -61,5 +62,5 @@ class StreamOptions:
         return self.tables.as_json()
 
     def ending_when_done(self) -> StreamOptions:
-        """Return the same for a stream that ends when everything is read."""
+        """Return a copy for a stream that ends after all messages that it has now (``once``)."""
         return replace(self, once=True)

@@ -1,8 +1,8 @@
 """The operator of the stream: Spark's ``transformWithState``, with one `ChannelCore` for each channel.
 
-Each call to Spark's state is a round trip over a socket, so that a channel's summary is read and written once in a
-micro-batch, its rows are read in one pass and only if there are segments, and each row that changed is written once.
-Which SDS messages came before is not asked here: Spark drops repeated ones before, without Python.
+Each call to Spark's state is a round trip over a socket. So the processor reads and writes a channel's summary once in
+a micro-batch, reads its rows in one pass and only if the micro-batch has segments, and writes each changed row once.
+Spark drops repeated SDS messages before, without Python.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ def emitted(decoded: DataFrame) -> DataFrame:
         .select("channel_id", *StreamedMessage._fields)
         .dropDuplicates(["channel_id", "message_id"])
     )
-    # Nothing here depends on the clock. (With timers in processing time a query that should end when all is read never
-    # would.)
+    # No timers: with timers in processing time, a query with ``availableNow`` never ends.
     rows = arrivals.groupBy("channel_id").transformWithState(ChannelProcessor(), _EXACT, "Append", "None")
     return frame_with_instants(rows, EMITTED)
 
 
 class ChannelProcessor(StatefulProcessor):
-    """Keeps a channel's core in Spark's state."""
+    """Restores a channel's core from Spark's state and stores its changes."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state: one summary, and rows by key."""
@@ -70,7 +69,7 @@ class ChannelProcessor(StatefulProcessor):
         self._summary.update((encode(changes.summary),))
 
     def close(self) -> None:
-        """Do nothing: the state is Spark's."""
+        """Do nothing: Spark owns the state."""
 
     def _load(self) -> Iterable[tuple[str, Row]]:
         return [(key[0], decode_row(bytes(value[0]))) for key, value in self._rows.iterator()]

@@ -19,7 +19,7 @@ class Phase(Enum):
     RECORDED = "recorded"
     """A micro-batch of the archives was recorded."""
     DELIVERED = "delivered"
-    """A recorded micro-batch went through the cores."""
+    """The cores processed a recorded micro-batch."""
     REFRESHING = "refreshing"
     """A refresh of the tables began."""
     REFRESHED = "refreshed"
@@ -28,33 +28,33 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamProgress:
-    """The progress of a stream. All counts except ``rows`` are since its first start."""
+    """The progress of a stream. All counts except ``rows`` start at its first start."""
 
     phase: Phase
     batch: int
-    """Number of the micro-batch, from 0; of the refresh, from 1."""
+    """Number of the micro-batch, from 0, or of the refresh, from 1."""
     rows: int
-    """Rows that it took in; of a refresh, all rows that the tables rest on."""
+    """Rows of the micro-batch; for a refresh, all recorded rows."""
     seconds: float
     recorded: int
-    """Rows that the archives gave."""
+    """Rows read from the archives."""
     delivered: int
     """Messages that were delivered."""
     missing: int
-    """Messages that are cited and have not come, as far as the stream remembers; the table is exact."""
+    """Cited messages that have not arrived: an estimate (`Gaps`); the table ``missing_messages`` is exact."""
     mode: str | None = None
     """How the tables were refreshed: ``grown``, ``whole`` or ``unchanged``; None in other steps."""
     behind_s: float | None = None
-    """How far the stream is behind the archives, by the timestamps of messages; None if unknown."""
+    """Lag behind the archives in seconds, by the timestamps of messages; None if unknown."""
 
     @property
     def rows_per_s(self) -> float | None:
-        """Return how fast it was; None of what took no time, and of a refresh that did not read all rows anew."""
+        """Return the rows per second; None for a duration near 0, and for a refresh that did not read all rows."""
         is_of_all = self.mode in {None, "whole"}
         return self.rows / self.seconds if is_of_all and self.seconds >= _MEASURABLE_S else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress as JSON knows it."""
+        """Return the progress as values for JSON."""
         return {
             **asdict(self),
             "phase": self.phase.value,
@@ -71,16 +71,16 @@ class StreamSummary:
 
     folder: Path
     recorded: int
-    """Rows that the archives gave since the first start."""
+    """Rows read from the archives since the first start."""
     delivered: int
-    """Messages that were delivered since then."""
+    """Messages delivered since the first start."""
     settled: int
-    """Delivered messages that the cores had dropped as incomplete, and the tables showed as complete."""
+    """Messages that the cores had not delivered, and that were delivered from the tables (`settling`)."""
     missing: int
     """Rows of ``missing_messages``."""
     balance: Balance
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as JSON knows it."""
+        """Return the summary as values for JSON."""
         return {**asdict(self), "folder": str(self.folder), "balance": balance_json(self.balance)}

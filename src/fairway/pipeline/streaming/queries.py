@@ -1,8 +1,8 @@
 """The two queries of a stream.
 
-``record`` copies the rows of the archives; ``deliver`` reads the copies and runs the cores. A single query would have
-to read each archive twice, and an archive may give other rows for the same range later. Recorded rows do not change: so
-tables and deliveries come from the same rows, and each query continues by itself after a crash.
+``record`` copies the rows of the archives; ``deliver`` reads the copies and runs the cores. With a single query, the
+tables would need a second read of each archive, which may then return other rows for the same range. Recorded rows do
+not change, so tables and deliveries are made from the same rows. Each query continues on its own after a crash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STATE_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # A micro-batch writes what it changed, not the whole of a RocksDB instance.
+    # A micro-batch writes its changes, not a whole RocksDB instance.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
     **WRITTEN_TIMES,
@@ -47,7 +47,7 @@ _STATE_SETTINGS: Final = {
 
 
 def check_sources(sources: tuple[RunSource, ...]) -> None:
-    """Raise the errors of an archive that cannot be read, and `ConfigurationError` for one without a name."""
+    """Raise the errors of an unreadable archive, and `ConfigurationError` for a table without a store name."""
     for source in sources:
         scan = scan_of(source.uri, Selection(), source.label)
         if isinstance(scan, ArchiveScan):
@@ -118,6 +118,6 @@ def _started(
     else:
         writer = writer.trigger(processingTime=f"{round(options.every_s * 1_000)} milliseconds")
     settings = {**_STATE_SETTINGS, "spark.sql.shuffle.partitions": str(folder.state_partitions)}
-    # A query keeps the settings that it was started with.
+    # A query keeps the settings of its start.
     with lent_settings(spark, settings):
         return writer.start()

@@ -1,7 +1,7 @@
-"""The recorded micro-batches as a source of Spark, in their order: what the query of the cores reads.
+"""The recorded micro-batches as a source of Spark, in their order: the input of the query ``deliver``.
 
-An offset is the number of a micro-batch, so that neither it nor Spark's checkpoint grows with the stream, and the files
-of the table may be joined meanwhile.
+An offset is the number of a micro-batch. So neither the offset nor Spark's checkpoint grows with the stream, and the
+table can be compacted at any time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _BATCH_ROWS: Final = 1_000
 
 
 def recorded_rows(spark: SparkSession, table: BatchTable, files_per_batch: int) -> DataFrame:
-    """Return the rows of the micro-batches of a table as a stream, whole ones, of about so many files at a time."""
+    """Return a table as a stream of whole micro-batches, about ``files_per_batch`` files at a time."""
     spark.dataSource.register(RecordedSource)
     reader = spark.readStream.format(_FORMAT).option("filesPerTrigger", files_per_batch)
     return reader.load(str(table.place))
 
 
 class RecordedSource(DataSource):
-    """The source; it is only for streams, and only for this package."""
+    """The source, only for streams of this package."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,11 +75,11 @@ class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": _BEFORE_ALL}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
-        """End with what is recorded now."""
+        """End at the last micro-batch that is recorded now."""
         self._target = self._table.last()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
-        """Return the last of the next micro-batches, one at least if there is one."""
+        """Return the last of the next micro-batches: at least one, or ``start`` if there is none."""
         begun = int(start["batch"])
         last = self._table.last() if self._target is None else self._target
         files = self._table.files(begun, last)
@@ -91,7 +91,7 @@ class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the parts of some micro-batches."""
+        """Return a part for each file with rows of the micro-batches."""
         after, through = int(start["batch"]), int(end["batch"])
         return [RecordedPart(str(file), after, through) for file, _ in self._table.files(after, through)]
 

@@ -1,11 +1,11 @@
-"""`refresh`: updates the tables of a stream: those of a run over all recorded rows.
+"""`refresh`: updates the tables of a stream by a run over all recorded rows.
 
-So a stream has the same tables as a run over the same rows, in any order of arrival. A refresh is that run, into the
-folder of the stream: it takes what was recorded since the last one into its tables, or makes them anew where it cannot
-(`fairway.pipeline.run.growth`). Its last step makes the new tables those that readers find (`RunFolder`).
+So a stream has the same tables as a run over the same rows, in any order of arrival. The run writes into the folder of
+the stream. It adds the newly recorded rows to the tables, or makes the tables anew if it cannot
+(`fairway.pipeline.run.growth`). Its last step shows the new tables to readers (`RunFolder`).
 
-A stream passes an archive once, in the order of time. A message that reaches the archive after the stream has passed
-its time is not recorded. A refresh counts these (`late_rows`), and ``run.json`` and the report say how many there are.
+A stream reads an archive once, in the order of time. It does not record a message that reaches the archive after the
+stream has passed its time. A refresh counts these messages (`late_rows`); ``run.json`` and the report have the count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def refresh(
 ) -> tuple[dict[str, Any], str]:
     """Update the tables, unless no row was recorded since the last refresh.
 
-    Return the description of the run (`read_run`), and which way it took (`RunSummary.mode`).
+    Return the description of the run (`read_run`) and its mode (`RunSummary.mode`).
     """
     version, through = folder.recorded.state()
     recorded = Recorded(
@@ -56,9 +56,10 @@ def refresh(
 
 
 def late_rows(recorded: BatchTable, source: RunSource, options: StreamOptions) -> int | None:
-    """Return how many messages an archive has that a stream has passed and not recorded.
+    """Return the number of messages of an archive that a stream has passed without recording them.
 
-    None for other sources, for a node, which does not count its messages, and for a stream of selected messages.
+    None for a source that is not an `ArchiveScan`, for a store node, which reports no count, for a stream of selected
+    messages, and before any row is recorded.
     """
     scan = scan_of(source.uri, Selection(), source.label)
     files = [str(file) for file, _ in recorded.files(-1, recorded.last())]
@@ -74,7 +75,8 @@ def late_rows(recorded: BatchTable, source: RunSource, options: StreamOptions) -
         first = archive.nth(1, time_slice())
         if first is None:
             return 0
-        # Of the last moment the stream may have recorded a part. What is older than the first message was removed.
+        # The last timestamp is left out, since the stream may have recorded a part of its messages. Rows older than
+        # the archive's first message were removed from it.
         there = archive.estimate(time_slice(first.timestamp_ns, last_ns - 1)) or 0
     taken: int = rows.count_rows(filter=is_own & (time >= first.timestamp_ns) & (time < last_ns))
     return max(0, there - taken)

@@ -1,8 +1,8 @@
-"""`settle`: at the end of a stream, delivers the messages that the tables have and no core has delivered, once.
+"""`settle`: at the end of a stream, delivers the messages of the tables that no core has delivered, once.
 
-A core drops segments beyond its bounds, and of two messages under one id it uses the first to arrive, while the tables
-use the older one. So after the last refresh, each row of ``delivered`` without an SDS message in an earlier delivery is
-delivered too, in a micro-batch with a negative number. The query ``deliver`` leaves out the messages of these.
+A core evicts segments beyond its bounds. Of two messages with one id it uses the first to arrive, while the tables use
+the older one. So after the last refresh, `settle` delivers each row of ``delivered`` that shares no SDS message with an
+earlier delivery, in a micro-batch with a negative number. The query ``deliver`` leaves out these messages later.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
 from fairway.pipeline.streaming.folder import StreamFolder
 
 _BEFORE_ALL: Final = -(2**31)
-"""Before the first settlement."""
+"""Number below that of any settlement."""
 
 
 def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> int:
-    """Deliver what remains of the table ``delivered`` and return how many messages; call it while no query runs."""
+    """Deliver the rest of the table ``delivered``, and return its number of messages. Call it while no query runs."""
     left = undelivered(delivered, emitted_so_far(spark, folder)).persist()
     try:
         count = left.count()
@@ -38,7 +38,7 @@ def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> i
 
 
 def settled_before(folder: StreamFolder) -> Callable[[DataFrame], DataFrame]:
-    """Return a filter that removes from a micro-batch the messages that `settle` has delivered before."""
+    """Return a filter that removes messages that `settle` has delivered from a micro-batch."""
     settled = folder.emitted.last(SETTLEMENTS)
 
     def leave_out(frame: DataFrame) -> DataFrame:
@@ -67,7 +67,7 @@ def undelivered(delivered: DataFrame, emitted: DataFrame) -> DataFrame:
         .distinct()
         .withColumn("known", F.lit(1))
     )
-    # Within a channel an SDS id belongs to one row, so that a row is told by its first one.
+    # In a channel an SDS id belongs to one row, so its first id identifies a row.
     told = (
         delivered.select("channel_id", F.col("sds_ids")[0].alias("row"), F.explode("sds_ids").alias("sds_id"))
         .join(ids, ["channel_id", "sds_id"], "left")
