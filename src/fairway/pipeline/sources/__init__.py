@@ -1,4 +1,4 @@
-"""Reads messages from archives. Every source gives the same table, ``waku_messages`` (`WAKU_MESSAGES`)."""
+"""Reads messages from archives. Every source returns the same table, ``waku_messages`` (`WAKU_MESSAGES`)."""
 
 from __future__ import annotations
 

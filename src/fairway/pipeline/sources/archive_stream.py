@@ -3,10 +3,10 @@
 An offset is a cursor in that order. So a restart continues after the last message of the checkpoint, and a repeated
 micro-batch reads the same range: no message is skipped or repeated.
 
-Senders choose timestamps, and a message arrives at a store a little after its timestamp. A stream could pass a message
-that has not arrived yet, and one dated next year would take it past all others. So a stream reads only up to the
-present minus ``settleMs``; a message dated in the future waits until then. A store may receive still older messages
-later, for instance when it synchronises with others after an outage; these are only in a batch read.
+Senders choose timestamps, and a message arrives at a store shortly after its timestamp. Without a bound, a stream could
+pass a message before it arrives, and one message dated next year would move the stream past all others. So a stream
+reads only up to the present minus ``settleMs``; a message dated in the future waits until then. A store may receive
+older messages later, for example when it synchronises with others after an outage; only a batch read returns these.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ArchiveStream(SourceStream):
         return offset_of(self._options.selection.part.after)
 
     def present(self) -> Offset:
-        """Return the place that a message has passed when it has settled."""
+        """Return the last place that has settled now, but not one before the wanted part."""
         return offset_of(max(self._options.selection.part.after, self._settled()))
 
     def place(self, given: ArchiveCursor | Offset) -> Offset:
@@ -51,11 +51,11 @@ class ArchiveStream(SourceStream):
         )
 
     def hold(self) -> None:
-        """End at what has settled now."""
+        """Fix the end of the stream at the last place that has settled now."""
         self._target = self._end()
 
     def reached(self, start: Offset, most: int | None) -> Offset:
-        """Return the cursor of a message."""
+        """Return the cursor of the micro-batch's last message, or ``start`` if there is none."""
         begun = place_of(start)
         ahead = ArchiveSlice(begun, self._end())
         with self._scan.open() as archive:

@@ -1,9 +1,9 @@
-"""`FilesScan`: a read of files in a folder, on any storage, and which files a folder or a pattern has.
+"""`FilesScan`: a read of the files in a folder or of a pattern, on any storage.
 
-Folders are read as Spark reads them. Names that begin with ``.`` or ``_`` are passed over, but not ``_name=value``, and
-neither is an empty file read. ``name=value`` in the path of a file is a column, also if the file has one of this name;
-its value is text, with ``%XX`` for what a path cannot have. A pattern (``*``, ``?``, ``[ab]``, ``{a,b}``) names several
-files and folders.
+Folders are read as in Spark. Names that begin with ``.`` or ``_`` are ignored, except ``_name=value``; empty files are
+ignored too. ``name=value`` in the path of a file is a column, and overrides a column of this name in the file. Its
+value is text, with ``%XX`` for characters that a path cannot contain. A pattern (``*``, ``?``, ``[ab]``, ``{a,b}``)
+matches several files and folders.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fairway.storage.archive import ArchiveCursor
 
 _PATTERN: Final = frozenset("*?[{")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The name of a folder for null, as Hive and Spark write it."""
+"""The folder name of Hive and Spark for null."""
 
 Folders = tuple[tuple[str, str | None], ...]
-"""The columns that the path of a file has, with its values."""
+"""The columns in the path of a file, with their values."""
 State = tuple[str, int, int]
-"""A file as a run remembers it: its name, size in bytes and time of writing in nanoseconds."""
+"""The recorded state of a file: its name, size in bytes and modification time in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,28 +39,28 @@ class FilesScan(MessageScan):
     """A read of files with messages."""
 
     KIND: ClassVar[str]
-    """Names the format in errors."""
+    """Name of the format, for errors."""
 
     place: Location
-    """A file, or a folder of them."""
+    """A file, or a folder of files."""
     pattern: str | None = None
-    """Which of the files and folders in the folder are read, as Hadoop writes a pattern; None for all."""
+    """Pattern, in Hadoop's syntax, of the files and folders that are read; None for all."""
     source: str
     is_labelled: bool
-    """Whether ``source`` replaces the source that rows name themselves."""
+    """Whether ``source`` replaces the source in the rows."""
     selection: Selection = field(default_factory=Selection)
     states: tuple[State, ...] | None = None
-    """The files that are read, as they were when they were listed; None for all that are there."""
+    """The files to read, with their states at the listing; None for all files at the place."""
 
     def current_states(self) -> tuple[State, ...]:
-        """Return the files that are there, by name; a file alone is ``.``.
+        """Return the present files, sorted by name; a single file has the name ``.``.
 
-        Raises `ConfigurationError` if the file or folder is not there.
+        Raises `ConfigurationError` if the file or folder does not exist.
         """
         return tuple(sorted((name, int(file.size), int(file.mtime_ns)) for name, file in self._found()))
 
     def file_names(self) -> list[str]:
-        """Return the names of the files that are there, oldest first, then by name; a file alone is ``.``."""
+        """Return the names of the present files, oldest first, then by name; a single file has the name ``.``."""
         return [name for _, name in sorted((file.mtime_ns, name) for name, file in self._found())]
 
     def names_to_read(self) -> list[str]:
@@ -75,13 +75,13 @@ class FilesScan(MessageScan):
         return posixpath.normpath(posixpath.join(self.place.path, name))
 
     def shown(self, path: str) -> str:
-        """Return a path as it stands in errors."""
+        """Return a path as errors show it."""
         return (
             str(self.place) if path == self.place.path else str(self.place / posixpath.relpath(path, self.place.path))
         )
 
     def check_unchanged(self, state: State) -> None:
-        """Raise `ConfigurationError` if a file is not the one that was listed."""
+        """Raise `ConfigurationError` if a file has changed since it was listed."""
         name, *known = state
         path = self.path_of(name)
         there = self.place.filesystem.get_file_info(path)
@@ -110,7 +110,7 @@ class FilesScan(MessageScan):
         if isinstance(error, FileNotFoundError):
             place.refuse_missing_bucket()
             detail = "there is no such file or folder; give that of a table of Waku messages"
-        else:  # Arrow says the path twice; what is wrong stands behind it.
+        else:  # Arrow names the path twice; the cause follows it.
             told, _, detail = str(error).rpartition("': ")
             path = told.rpartition("'")[2]
             if path.startswith(f"{place.path}/"):
@@ -118,7 +118,7 @@ class FilesScan(MessageScan):
         return ConfigurationError(f"{place}: cannot be read as {self.KIND}: {detail}")
 
     def names_in_log(self) -> frozenset[str] | None:
-        """Return the names of the files that count, where a log says so; None where all do."""
+        """Return the names of the files in a log, if the folder has one; None if all files count."""
         return None
 
     def _found(self) -> Iterator[tuple[str, FileInfo]]:
@@ -145,7 +145,7 @@ class FilesScan(MessageScan):
 
 
 def split_pattern(place: Location) -> tuple[Location, str | None]:
-    """Return the folder that a pattern is of, and the pattern; None for a place that is there, or has no pattern."""
+    """Return the folder of a pattern, and the pattern: None for an existing place, or one without a pattern."""
     parts = place.path.split("/")
     fixed = next((number for number, part in enumerate(parts) if not _PATTERN.isdisjoint(part)), None)
     if fixed is None or place.info().type != FileType.NotFound:
@@ -156,7 +156,7 @@ def split_pattern(place: Location) -> tuple[Location, str | None]:
 
 
 def _regex_of(pattern: str) -> str:
-    """Return a pattern of Hadoop as a regular expression: no sign stands for a slash."""
+    """Return a pattern of Hadoop as a regular expression; no wildcard matches a slash."""
     signs = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": ","}
     found, in_braces, place = "", 0, 0
     while place < len(pattern):
@@ -175,19 +175,19 @@ def _regex_of(pattern: str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether Spark passes over a file: it is marked as one that has no rows, or is being written."""
+    """Return whether Spark ignores a file: its name marks it as one without rows, or as unfinished."""
     parts = name.split("/")
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
 def folders_of(name: str) -> Folders:
-    """Return the columns that a path in a table has."""
+    """Return the columns in the path of a table's file."""
     parts = [part.split("=", 1) for part in posixpath.dirname(name).split("/") if "=" in part[1:]]
     return tuple((unquote(column), None if value == _NO_VALUE else unquote(value)) for column, value in parts)
 
 
 def _is_after(messages: pa.RecordBatch, place: ArchiveCursor) -> pa.BooleanArray:
-    """Return for each message whether it comes after a place in the order of archives."""
+    """Return for each message whether it is after a place in the order of archives."""
     times = messages["timestamp_ns"]
     same = pc.and_(pc.equal(times, place.timestamp_ns), pc.greater(messages["message_hash"], place.message_hash))
     return pc.or_(pc.greater(times, place.timestamp_ns), same)

@@ -27,13 +27,13 @@ from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
 _NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp_ns",)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT_NS = 1_000
-"""Times in nanoseconds that are one instant."""
+"""Nanoseconds in one instant, a microsecond."""
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
-"""Replaces invalid bytes in the text of a topic; an archive compares the bytes."""
+"""The replacement of invalid bytes in the text of a topic. An archive compares the bytes."""
 
 
 def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """Return the selection narrowed by all conditions it can express, and the conditions that are left for Spark."""
+    """Return the selection, narrowed by all conditions that it can express, and the other conditions for Spark."""
     left: list[Filter] = []
     for condition in filters:
         narrowed = _narrowed(selection, condition)

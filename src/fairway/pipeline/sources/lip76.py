@@ -1,9 +1,9 @@
-"""LIP-76 folders: `Lip76Scan` reads one, `Lip76Stream` follows one, whose ``data`` only grows.
+"""LIP-76 folders: `Lip76Scan` reads one, `Lip76Stream` follows one, whose file ``data`` only grows.
 
-Both read whole archives, because these are not sorted. An offset is a place in ``data``: where an archive begins, and
-how many of its messages are behind the offset. Behind an archive that was read whole stands the byte after its first
-one, since an archive says where it begins but not always where it ends. Messages of any timestamp are read, in the
-order of the file, when the index names their archive.
+Both read whole archives, because the messages in an archive are not sorted. An offset is a place in ``data``: the first
+byte of an archive, and the number of its messages that were read. After a whole archive the offset is its first byte
+plus one, because the end of an archive is not always known. A stream reads messages of any timestamp, in the order of
+the file, as soon as the index names their archive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PARTITIONS_PER_CORE: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lip76Scan(MessageScan):
-    """A read of a LIP-76 folder. Archives that the index places outside the wanted time are not opened."""
+    """A read of a LIP-76 folder. It does not open an archive that is outside the wanted time by the index."""
 
     archive: Lip76Archive
     source: str
@@ -49,7 +49,7 @@ class Lip76Scan(MessageScan):
             yield from self.batches(self.archive.messages(archive))
 
     def batches(self, messages: Iterable[ArchivedMessage]) -> Iterator[pa.RecordBatch]:
-        """Yield those of some messages that are wanted."""
+        """Yield the wanted ones of some messages."""
         return arrow_batches(self.selection.chosen(filter(self.selection.wants, messages)), self.source)
 
 
@@ -58,9 +58,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 class _Place(NamedTuple):
     position: int
-    """Byte at which an archive begins; archives before it are read."""
+    """First byte of an archive; all archives before it are read."""
     messages: int
-    """How many messages of that archive are read."""
+    """Number of messages of this archive that are read."""
 
     @classmethod
     def of(cls, offset: Offset) -> _Place:
@@ -78,12 +78,12 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Messages of an archive that follow each other."""
+    """Consecutive messages of an archive."""
 
     archive: StoredArchive
     first: int
     end: int | None
-    """The first one that is not meant; None for the rest of the archive."""
+    """The first message after the piece; None for the end of the archive."""
 
 
 class Lip76Stream(SourceStream):
@@ -99,7 +99,7 @@ class Lip76Stream(SourceStream):
         return _Place(0, 0).offset
 
     def present(self) -> Offset:
-        """Return the place behind the last archive that the index names."""
+        """Return the place after the last archive of the index."""
         return self._behind_all().offset
 
     def place(self, given: ArchiveCursor | Offset) -> Offset:
@@ -112,11 +112,11 @@ class Lip76Stream(SourceStream):
         return _Place.of(given).offset
 
     def hold(self) -> None:
-        """End behind the last archive that the index names now."""
+        """Fix the end of the stream after the last archive that is now in the index."""
         self._target = self._behind_all()
 
     def reached(self, start: Offset, most: int | None) -> Offset:
-        """Return a place within or behind an archive."""
+        """Return a place within or after an archive."""
         place = _Place.of(start)
         for archive in self._ahead(place):
             done = place.messages if archive.offset == place.position else 0
@@ -131,11 +131,11 @@ class Lip76Stream(SourceStream):
         return place.offset
 
     def newest(self) -> Offset | None:
-        """Return the place behind the last archive."""
+        """Return the place after the last archive of the index."""
         return self._behind_all().offset
 
     def parts(self, start: Offset, end: Offset) -> list[Any]:
-        """Return runs of archives, the first and the last one perhaps in part."""
+        """Return runs of archives; the first and the last archive may be partial."""
         first, last = _Place.of(start), _Place.of(end)
         pieces = [
             _Piece(
@@ -167,7 +167,7 @@ class Lip76Stream(SourceStream):
         return _behind(archives[-1]) if archives else _Place(0, 0)
 
     def _check_for_data_loss(self, first: _Place, last: _Place) -> None:
-        """Raise or warn if the file no longer has an archive where one was read: then it is another file."""
+        """Raise or warn if the file has no archive at an offset that was read: it is then another file."""
         begins = {archive.offset for archive in self._scan.archive.archives()}
         known = [place for place in (first, last) if place != (0, 0)]
         if all(place.position in begins or place.position - 1 in begins for place in known):

@@ -1,12 +1,11 @@
-r"""`MessageColumns`: reads the columns of a table of messages, whoever wrote it, as those of ``waku_messages``.
+r"""`MessageColumns`: converts the columns of a table of messages, of any writer, to those of ``waku_messages``.
 
-A column is known by its name without case and underscores, so that ``message_hash``, nwaku's ``messageHash`` and
-PostgreSQL's ``messagehash`` are one. Its type counts: the unit of a timestamp, bytes as they are, text for bytes in
-hexadecimal (with ``0x`` or ``\x``) or base64. An integer is a time in nanoseconds; values that can only be seconds,
-milliseconds or microseconds are refused. A table without message hashes gets them computed.
+Column names are compared without case and underscores, so that ``message_hash``, nwaku's ``messageHash`` and
+PostgreSQL's ``messagehash`` are the same. The type of a column counts: timestamps have a unit, binary values are taken
+unchanged, and text holds bytes in hexadecimal (with ``0x`` or ``\x``) or base64. An integer time is in nanoseconds;
+values that can only be seconds, milliseconds or microseconds are rejected. Missing message hashes are computed.
 
-What a row lacks makes it none the same as another, nor leaves it out of time: without a timestamp it has the time 0,
-without a version the version 0, as on the wire.
+A row without a timestamp has the time 0, and a row without a version the version 0, as on the wire.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fairway.pipeline.stages.message_hashes import Fit, fits_of, message_hashes
 from fairway.pipeline.times import first_ns
 
 STORES: Final = "sources"
-"""A column of tables that were deduplicated: for each message the stores that had it intact."""
+"""A column of deduplicated tables: for each message the stores that had it intact."""
 NEEDED: Final = ("content_topic", "payload", EXACT_TIME)
 _TARGETS: Final = (*ARROW_SCHEMA.names, STORES, TIME)
 _TEXTS: Final = ("pubsub_topic", "content_topic", "source")
@@ -36,7 +35,7 @@ _BYTES: Final = ("payload", "meta", "rate_limit_proof")
 _HEX: Final = re.compile(r"(?:0x|\\x)?((?:[0-9a-fA-F]{2})*)")
 _NUMBER: Final = re.compile(r"-?\d{1,19}")
 _YEARS_S: Final = (1_420_070_400, 4_102_444_800)
-"""2015 and 2100: between these are all times of messages."""
+"""2015 and 2100, the bounds of plausible message times, in seconds since the Unix epoch."""
 _UNITS: Final = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6}
 _NS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _INT64: Final = 2**63
@@ -58,7 +57,7 @@ _EXPECTED: Final[dict[str, tuple[str, tuple[Callable[[pa.DataType], bool], ...]]
 
 
 def normal_name(name: str) -> str:
-    """Return a name without what writers differ in."""
+    """Return a column name in lower case without underscores, except a leading one."""
     return name[:1].lower() + name[1:].lower().replace("_", "")
 
 
@@ -67,16 +66,16 @@ _KNOWN: Final = {normal_name(name): name for name in _TARGETS}
 
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
-    """Which columns of a table have what."""
+    """The columns of a table by their meaning."""
 
     columns: Mapping[str, str]
-    """The columns of the table by the names of `ARROW_SCHEMA`, and `STORES`; what is missing is not there."""
+    """Column names of the table, by the names of `ARROW_SCHEMA` and `STORES`; missing columns have no entry."""
     place: str
-    """Names the table in errors."""
+    """Name of the table, for errors."""
 
     @classmethod
     def of(cls, schema: pa.Schema, place: str) -> MessageColumns:
-        """Return the columns of a schema; raise `ConfigurationError` for one that is none of messages."""
+        """Return the columns of a schema; raise `ConfigurationError` if it is not one of a table of messages."""
         found: dict[str, str] = {}
         for name in schema.names:
             target = _KNOWN.get(normal_name(name))
@@ -97,7 +96,7 @@ class MessageColumns:
         return cls(found, place)
 
     def unit_of(self, least: int | None, most: int | None) -> str | None:
-        """Return the unit that integer times between these have, if it cannot be nanoseconds; None if it can."""
+        """Return the unit of integer times between two values, if it cannot be nanoseconds; None if it can."""
         if least is None or most is None:
             return None
         for unit, per_s in _UNITS.items():
@@ -107,9 +106,9 @@ class MessageColumns:
         return None
 
     def messages(self, rows: pa.RecordBatch, source: str, *, is_labelled: bool) -> pa.RecordBatch:
-        """Return rows as those of `ARROW_SCHEMA`, one for each store that had a message.
+        """Return rows as rows of `ARROW_SCHEMA`, one for each store that had a message.
 
-        ``source`` is the store of rows that name none; of all rows, if it ``is_labelled``.
+        ``source`` is the store of rows that name none, or of all rows if ``is_labelled``.
         """
         count = rows.num_rows
         columns = {name: self.column(rows, name) for name in ARROW_SCHEMA.names}
@@ -130,7 +129,7 @@ class MessageColumns:
         return found.set_column(ARROW_SCHEMA.names.index("source"), ARROW_SCHEMA.field("source"), named)
 
     def column(self, rows: pa.RecordBatch, name: str) -> pa.Array:
-        """Return a column with its type in `ARROW_SCHEMA`; null where it is missing, or a number does not fit."""
+        """Return a column with its type in `ARROW_SCHEMA`; a missing value, or a number that does not fit, is null."""
         kind = ARROW_SCHEMA.field(name).type
         if name not in self.columns:
             return pa.array(np.zeros(rows.num_rows, np.int64)) if name == EXACT_TIME else pa.nulls(rows.num_rows, kind)
@@ -158,7 +157,7 @@ class MessageColumns:
         return _integers(column, pa.int64()).fill_null(0)
 
     def _check_unit(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> None:
-        """Raise `ConfigurationError` for integers that are no nanoseconds, unless a message hash says that they are."""
+        """Raise `ConfigurationError` for integers that are not nanoseconds, unless a message hash proves otherwise."""
         if EXACT_TIME not in self.columns or pa.types.is_timestamp(rows.column(self.columns[EXACT_TIME]).type):
             return
         times = found[EXACT_TIME]
@@ -177,7 +176,7 @@ class MessageColumns:
         return int(text) if _NUMBER.fullmatch(text) else first_ns(text, f"{self.place}: {self.columns[EXACT_TIME]}")
 
     def _as_hashed(self, rows: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with text as base64 where that has the message hash, and hexadecimal has another one."""
+        """Return rows with their text read as base64, if only this reading fits the message hash."""
         texts = [name for name in _BYTES if name in self.columns and _is_text(rows.column(self.columns[name]).type)]
         if not texts or found["message_hash"].null_count == found.num_rows:
             return found
@@ -201,7 +200,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """Return a column of text; bytes that are no UTF-8 are replaced, as a topic of them is no reason to stop."""
+    """Return a column of text; bytes that are not UTF-8 are replaced, because an invalid topic must not stop a read."""
     if _is_text(column.type):
         column = column.cast(pa.string() if pa.types.is_string(column.type) else pa.large_string())
     elif not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
@@ -215,7 +214,7 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def _bytes_of(text: str | None, *, is_hash: bool, hex_first: bool = True) -> bytes | None:
-    """Return the bytes that a text stands for; those of the text itself if it stands for none."""
+    """Return the bytes that a text encodes; for an invalid encoding, the bytes of the text itself."""
     if text is None:
         return None
     ways = (_from_hex,) if is_hash else ((_from_hex, _from_base64) if hex_first else (_from_base64, _from_hex))

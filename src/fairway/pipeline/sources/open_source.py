@@ -1,8 +1,8 @@
 """`open_source`: returns an archive as a DataFrame, by its URI.
 
-The rows are those of ``spark.read.format("waku")``. For that format Spark starts three more interpreters, which ask the
-source for its schema and its partitions; this takes longer than reading a small archive. Here the program itself splits
-the archive and gives each task its part.
+The rows are those of ``spark.read.format("waku")``. For that format Spark starts three more interpreters, which query
+the source for its schema and its partitions; this takes longer than reading a small archive. `open_source` splits the
+archive in the program itself and passes each task its part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan
 
 PLAN_BYTES: Final = 1_048_576
-"""Spark gives each task all that its function holds."""
+"""Largest plan inside a task's function, which Spark copies to every task."""
 
 
 def open_source(
@@ -44,16 +44,16 @@ def open_source(
     ``uri`` is one of
 
     - ``sqlite:PATH``: the SQLite archive of a nwaku store node (a path alone means the same);
-    - ``postgresql://user@host:5432/postgres``: nwaku's archive in PostgreSQL, for which fairway is installed with
-      ``[postgresql]``; the password best comes from libpq's environment, on the executors too;
+    - ``postgresql://user@host:5432/postgres``: nwaku's archive in PostgreSQL, with fairway's extra ``[postgresql]``;
+      set the password in libpq's environment, on the executors too;
     - ``parquet:PATH``: a table of messages, on this machine, in an object store (``parquet:s3://bucket/table``) or in
       HDFS, with or without a pattern; the tasks read it with Arrow, and no jar is needed;
     - ``lip76:DIR``: the files ``data`` and ``index`` of LIP-76;
-    - ``http://127.0.0.1:8645``: a node with nwaku's REST API, itself a store or, with ``?peerAddr=``, in front of one.
+    - ``http://127.0.0.1:8645``: a node with nwaku's REST API: a store, or with ``?peerAddr=`` a client of a store.
 
-    ``label`` is the value of the column ``source``; the default is the place without credentials. Messages are read
-    when the frame is used, by the executors: all of them must see a file under the same path. Raises
-    `ConfigurationError` for an invalid URI, and the errors of an archive that cannot be opened.
+    ``label`` is the value of the column ``source``; the default is the place without credentials. The executors read
+    the messages when the frame is used, so a file must have the same path on all of them. Raises `ConfigurationError`
+    for an invalid URI, and the errors of an archive that cannot be opened.
     """
     selection = selection_of(since=since, until=until, channels=channels, topics=topics)
     return frame_of(spark, scan_of(uri, selection, label), partitions)
@@ -62,9 +62,9 @@ def open_source(
 def map_scan(
     spark: SparkSession, scan: MessageScan, work: BatchMapper, schema: str, partitions: int | None = None
 ) -> DataFrame:
-    """Return what a function makes of the messages of a read, batch by batch, in the tasks that read them.
+    """Return the result of a function over the messages of a read, batch by batch, in the tasks that read them.
 
-    It is `frame_of` and ``mapInArrow``, but no message goes through the JVM between. Batches have no instants
+    It is equivalent to `frame_of` with ``mapInArrow``, but the JVM does not copy the messages. Batches have no instants
     (`ARROW_SCHEMA`).
     """
     return mapped_parts(spark, scan.for_tasks().read, scan.plan(partitions, cores_of(spark)), work, schema)
@@ -86,9 +86,9 @@ def mapped_parts(
     work: BatchMapper,
     schema: str,
 ) -> DataFrame:
-    """Return what a function makes of the batches of each part, a task for each, numbered as the parts are.
+    """Return the result of a function over the batches of each part; task n reads part n.
 
-    A plan of more than `PLAN_BYTES` is exchanged as rows, so that each task gets its own part alone.
+    A plan of more than `PLAN_BYTES` is exchanged as rows, so that each task gets only its own part.
     """
     pickled = [pickle.dumps(part) for part in parts]
     if sum(map(len, pickled)) <= PLAN_BYTES:

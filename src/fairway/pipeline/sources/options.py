@@ -1,7 +1,7 @@
 """The options of the data source ``waku``, parsed and checked before an archive is opened.
 
-The names are Kafka's where Kafka has one. Invariant: an option that is unknown or invalid raises a `ConfigurationError`
-that names it; no option is ignored.
+The names are those of Kafka's source if it has the option. Invariant: an unknown or invalid option raises a
+`ConfigurationError` that names it; no option is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
 from fairway.units import NS_PER_MS
 
 DEFAULT_SETTLE_MS: Final = 30_000
-"""Nodes relay messages that are up to 20 s old (64/WAKU2-NETWORK); after 30 s a store has all that will arrive."""
+"""Age after which a store has all relayed messages: nodes relay only messages of up to 20 s (64/WAKU2-NETWORK)."""
 
 OPTION_NAMES: Final = (
     "path",
@@ -38,7 +38,7 @@ OPTION_NAMES: Final = (
 )
 """All options, in the order of the documentation."""
 _OF_FILES: Final = frozenset({"files", "position"})
-"""What an offset of a stream of files has, and one of an archive has not."""
+"""Keys in the offset of a stream of files, but not in the offset of an archive."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -48,7 +48,7 @@ class SourceOptions:
     """The options of a read; `fairway.pipeline.sources.waku` describes each."""
 
     uris: tuple[str, ...]
-    """One archive, or several that are read as one table."""
+    """One archive, or several for one table."""
     label: str | None
     selection: Selection
     """The wanted messages, apart from the starting offset."""
@@ -61,14 +61,14 @@ class SourceOptions:
 
     @property
     def uri(self) -> str:
-        """The one archive; raises `ConfigurationError` if there are several, which only a table can be of."""
+        """The only archive; raises `ConfigurationError` if there are several, which only a table can have."""
         if len(self.uris) > 1:
             raise ConfigurationError(f"a stream follows one archive, not {len(self.uris)}: start one for each")
         return self.uris[0]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Return the options, which may be written in any case, or raise `ConfigurationError`."""
+        """Return the options, whose names may be in any case, or raise `ConfigurationError`."""
         given = {name.lower(): value for name, value in options.items()}
         unknown = given.keys() - {name.lower() for name in OPTION_NAMES}
         if unknown:
@@ -119,9 +119,9 @@ def selection_of(
     channels: Collection[str] | None = None,
     topics: Collection[str] | None = None,
 ) -> Selection:
-    """Return a selection: times as people write them, names of channels and content topics.
+    """Return a selection by times (ISO text or milliseconds), channels and content topics.
 
-    Raises `ConfigurationError` for a time that is none, a name that is empty, and a range that has nothing in it.
+    Raises `ConfigurationError` for an invalid time, an empty name or an empty range.
     """
     for name, values in (("--channel", channels), ("--topic", topics)):
         if any(not value for value in values or ()):
@@ -134,7 +134,7 @@ def selection_of(
 
 
 def option_texts(selection: Selection) -> dict[str, str]:
-    """Return the options of the data source that select the same."""
+    """Return the options of the data source for a selection."""
     texts: dict[str, str] = {}
     for name, time_ns in (("since", selection.start_ns), ("until", selection.end_ns)):
         if time_ns is not None:
@@ -151,7 +151,7 @@ def offset_of(place: ArchiveCursor) -> dict[str, Any]:
 
 
 def place_of(offset: Any) -> ArchiveCursor:
-    """Return the place that an offset means, or raise `ConfigurationError`."""
+    """Return the cursor of an offset, or raise `ConfigurationError`."""
     match offset:
         case {"timestamp": int(timestamp_ns), **rest} if -MIN_TIMESTAMP_NS > timestamp_ns >= MIN_TIMESTAMP_NS:
             text: Any = rest.get("hash", "")
@@ -185,7 +185,7 @@ def _offset(given: Mapping[str, str], name: str, default: str) -> ArchiveCursor 
 
 
 def _selection(starting: tuple[str, str | None], ending: tuple[str, str | None]) -> Selection:
-    """Return the selection between two times, each with the name that it has in errors."""
+    """Return the selection between two times; each has its name for errors before it."""
     start_ns = None if starting[1] is None else first_ns(starting[1], starting[0])
     end_ns = None if ending[1] is None else last_ns(ending[1], ending[0])
     if start_ns is not None and end_ns is not None and start_ns > end_ns:

@@ -22,18 +22,18 @@ from fairway.pipeline.tables import delta
 
 _PARTITIONS_PER_CORE: Final = 2
 _PARTITION_BYTES: Final = 268_435_456
-"""Of a large table each part has about so much, not compressed, however few cores there are: a part is what has to be
-read again when a task fails."""
+"""Size of the largest parts, uncompressed; a table above cores times this gets more parts. A failed task repeats one
+part."""
 _BATCH_ROWS: Final = 4_000
 _BATCH_BYTES: Final = 8_388_608
 FOOTERS_AT_ONCE: Final = 16
-"""Files whose footers are read at a time: from an object store each is a request or two."""
+"""Files whose footers are read concurrently; from an object store each takes one or two requests."""
 _FORMAT: Final = ds.ParquetFileFormat()
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one task reads."""
+    """The part of one task."""
 
     pieces: tuple[_Piece, ...]
 
@@ -45,23 +45,23 @@ class _Piece:
     groups: ds.ParquetFileFragment
     table: _FileTable
     state: State | None
-    """The file as it was when the run listed it; None if it may have changed since."""
+    """The state of the file at the listing; None if it is not checked."""
     first: int = 0
     end: int | None = None
-    """The first row that is not meant; None for the rest."""
+    """The first row after the piece; None for the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FileTable:
-    """What the files with the same columns and folders have in common."""
+    """The columns of the files with the same schema and folders."""
 
     columns: MessageColumns
     folders: Folders
     time: pa.DataType | None
-    """The type of the times in the file; None if they are in its path."""
+    """The type of the time column in the file; None if the time is in its path."""
 
     def with_folders(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of a file with the columns that its path has."""
+        """Return rows of a file, with the columns of its path added."""
         named = dict(zip(rows.schema.names, rows.columns, strict=True))
         named |= {name: pa.array([value] * rows.num_rows, pa.string()) for name, value in self.folders}
         return pa.RecordBatch.from_pydict(named)
@@ -72,13 +72,13 @@ _File = tuple[ds.ParquetFileFragment, _FileTable, State | None]
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows of a file that follow each other."""
+    """Consecutive rows of a file."""
 
     name: str
     """Its path in the folder."""
     first: int
     end: int | None
-    """The first row that is not meant; None for the rest of the file."""
+    """The first row after them; None for the end of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,19 +93,19 @@ class ParquetScan(FilesScan):
         return self.selection == Selection()
 
     def gives_each_row_once(self) -> bool:
-        """Return whether each row is a message, wanted, of the same store, and says its hash."""
+        """Return whether all rows are wanted, have a message hash, and belong to one store."""
         tables = [table for _, table, _ in self._files()]
         has_hashes = all("message_hash" in table.columns.columns for table in tables)
         names_stores = any({"source", STORES} & table.columns.columns.keys() for table in tables)
         return self._is_whole and has_hashes and (self.is_labelled or not names_stores)
 
     version: int | None = None
-    """Of a Delta table; None for the last one."""
+    """Version of a Delta table; None for the last one."""
 
     def names_in_log(self) -> frozenset[str] | None:
-        """Return the names of the files that count by the log of a Delta table; None for another folder.
+        """Return the names of the files in the log of a Delta table; None for another folder.
 
-        Raises `ConfigurationError` for a version of another folder, and `StorageError` for one that is not there.
+        Raises `ConfigurationError` for a version of another folder, and `StorageError` for a missing version.
         """
         if self.pattern is not None:
             return None
@@ -119,7 +119,7 @@ class ParquetScan(FilesScan):
         return frozenset() if table is None else frozenset(delta.file_names(table))
 
     def for_tasks(self) -> Self:
-        """Return the read as tasks need it: each part says which files are its own."""
+        """Return the read for tasks, without the list of files; each part has its own files."""
         return replace(self, states=None)
 
     def plan(self, partitions: int | None = None, cores: int | None = None) -> list[_Part]:
@@ -137,9 +137,9 @@ class ParquetScan(FilesScan):
         return list(map(_Part, even_runs(pieces, sizes, partitions or most)))
 
     def plan_files(self, files: Sequence[FileRows], most: int, least_rows: int) -> list[_Part]:
-        """Return rows of some files as at most ``most`` runs of about equally many bytes, of ``least_rows`` or more.
+        """Return rows of some files as at most ``most`` runs of about equal size, each of about ``least_rows`` or more.
 
-        The rows of a file have an order, that of the file, and no statistics are looked at.
+        The rows keep the order of their file; statistics are not used.
         """
         if not files:
             return []
@@ -165,9 +165,9 @@ class ParquetScan(FilesScan):
         return [_Part(run) for run in runs if run]
 
     def rows_of(self, name: str) -> int:
-        """Return how many rows a file has, by its footer.
+        """Return the number of a file's rows, by its footer.
 
-        Raises `FileNotFoundError` if it is not there, and `ConfigurationError` if it has no footer that can be read.
+        Raises `FileNotFoundError` for a missing file, and `ConfigurationError` for an unreadable footer.
         """
         try:
             return int(pq.read_metadata(self.path_of(name), filesystem=self.place.filesystem).num_rows)
@@ -177,14 +177,14 @@ class ParquetScan(FilesScan):
             raise self.unreadable(error, name) from error
 
     def written_ns(self, name: str) -> int | None:
-        """Return when a file was last written; None if it is not there."""
+        """Return the modification time of a file in nanoseconds; None if it does not exist."""
         info = self.place.filesystem.get_file_info(self.path_of(name))
         return None if info.type == FileType.NotFound else int(info.mtime_ns)
 
     def names_stores(self) -> bool | None:
-        """Return whether rows say which store they are of; None if there are no rows yet.
+        """Return whether the rows name their stores; None if there are no files yet.
 
-        Raises `ConfigurationError` for what is no table of Waku messages.
+        Raises `ConfigurationError` if a file is not a table of Waku messages.
         """
         if not self.file_names():
             return None
@@ -200,13 +200,13 @@ class ParquetScan(FilesScan):
                     yield found
 
     def read_columns(self, names: Sequence[str], part: _Part) -> Iterator[pa.RecordBatch]:
-        """Yield some columns alone, as they are in some row groups: wanted or not, and null where they are."""
+        """Yield only some columns of some row groups: of all rows, also of unwanted ones, with their nulls."""
         for piece in part.pieces:
             for rows in self._rows(piece, names):
                 yield pa.RecordBatch.from_arrays([piece.table.columns.column(rows, name) for name in names], names)
 
     def _rows(self, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, STORES)) -> Iterator[pa.RecordBatch]:
-        """Yield rows that may be wanted; of a piece that is not whole its rows."""
+        """Yield the rows of a piece, with the columns of ``names`` that the table has."""
         begin = 0
         if piece.state is not None:
             self.check_unchanged(piece.state)
@@ -222,7 +222,7 @@ class ParquetScan(FilesScan):
     def _batches(
         self, table: _FileTable, groups: ds.ParquetFileFragment, names: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some row groups of a file, in their order, with the columns that have what is named."""
+        """Yield the rows of some row groups of a file in order, with the columns of ``names`` that the table has."""
         folders = dict(table.folders)
         wanted = {table.columns.columns[name] for name in names if name in table.columns.columns}
         own = [name for name in groups.physical_schema.names if name in wanted and name not in folders]
@@ -231,7 +231,7 @@ class ParquetScan(FilesScan):
         numbers = [each.id for each in groups.row_groups]
         try:
             with groups.open() as source, opened_parquet(source, self.place.filesystem, groups.metadata) as file:
-                # One column more than none, so that a batch has the number of its rows.
+                # At least one column, because a batch without columns has no number of rows.
                 for batch in file.iter_batches(
                     size, row_groups=numbers, columns=own or groups.physical_schema.names[:1], use_threads=False
                 ):
@@ -240,10 +240,10 @@ class ParquetScan(FilesScan):
             raise self.unreadable(error) from error
 
     def _files(self, names: Sequence[str] | None = None) -> list[_File]:
-        """Return the files of these names, or all that are read, each with its own columns.
+        """Return the files of these names, or all files to read, each with its own columns.
 
-        An archive may have been written by several programs, or versions of one. Raises `ConfigurationError` if a file
-        is no table of messages.
+        Different programs or versions may have written the files of an archive. Raises `ConfigurationError` if a file
+        is not a table of messages.
         """
         names = self.names_to_read() if names is None else names
         files = [_FORMAT.make_fragment(self.path_of(name), self.place.filesystem) for name in names]
@@ -280,7 +280,7 @@ class ParquetScan(FilesScan):
         return table
 
     def _times(self, table: _FileTable) -> ds.Expression | None:
-        """Return the wanted times as a condition on the statistics; row groups without statistics are read."""
+        """Return the wanted times as a condition on statistics; row groups without statistics are read."""
         kind = table.time
         if self._is_whole or kind is None:
             return None
@@ -300,7 +300,7 @@ _NS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def _least_and_most(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
-    """Return the least and the greatest value of a column; None if the footer does not tell."""
+    """Return the least and the greatest value of a column; None if the footer has no statistics."""
     places = [place for place in range(footer.num_columns) if footer.schema.column(place).path == column]
     chunks = [footer.row_group(group).column(place) for group in range(footer.num_row_groups) for place in places]
     found = [chunk.statistics for chunk in chunks]

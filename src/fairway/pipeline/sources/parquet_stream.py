@@ -1,11 +1,11 @@
 """`ParquetStream`: follows a folder that gains Parquet files, on any storage.
 
 An offset names the files that were read, each by 96 bits of the SHA-256 of its path in the folder (16 characters), and
-how many rows of one more. The dates of files only decide which of those that are there is read first: a file that
-appears late, or with an old date, is read all the same, and so are messages of any timestamp in it.
+the number of rows read of one more file. The modification times only decide the order of the present files. A stream
+also reads a file that appears late or with an old date, and messages of any timestamp in it.
 
-Files may be added and removed, but one must never get other rows. A file is read as soon as it is whole, which its
-footer shows: what is being written waits, unless it has not been touched for ``settleMs``. Then it is damaged.
+Files may be added and removed, but the rows of a file must never change. A stream reads a file as soon as it has a
+footer. A file without a footer waits; if it was not modified for ``settleMs``, it counts as damaged.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _LOG: Final = logging.getLogger(__name__)
 _NAME_BYTES: Final = 12
 _PARTITIONS_PER_CORE: Final = 2
 _MIN_PARTITION_ROWS: Final = 5_000
-"""Rows that make a task worth while."""
+"""Fewest rows of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesRead:
-    """What of a folder was read."""
+    """The files of a folder that were read."""
 
     files: frozenset[bytes] = field(default_factory=frozenset)
     """The files that were read whole, by `digest_of`."""
     begun: str = ""
     """The path in the folder of the file that was read in part; empty if there is none."""
     rows: int = 0
-    """How many of its rows were read."""
+    """Number of rows read of the file ``begun``."""
 
     @classmethod
     def of(cls, offset: Offset) -> FilesRead:
-        """Return what an offset says; raise `ConfigurationError` if it is none of a folder of files."""
+        """Return the files of an offset; raise `ConfigurationError` for an offset of another kind."""
         match offset:
             case {"files": str(names), "begun": str(begun), "rows": int(rows), **rest} if not rest and rows >= 0:
                 try:
@@ -66,12 +66,12 @@ class FilesRead:
 
     @property
     def offset(self) -> Offset:
-        """Return it as an offset; equal ones have equal texts."""
+        """Return the offset; equal values have equal offsets."""
         return {"files": b64encode(b"".join(sorted(self.files))).decode(), "begun": self.begun, "rows": self.rows}
 
 
 def digest_of(name: str) -> bytes:
-    """Return by what an offset knows a file: a digest of its path in the folder."""
+    """Return the digest of a file's path in the folder, by which an offset names the file."""
     return sha256(name.encode()).digest()[:_NAME_BYTES]
 
 
@@ -89,7 +89,7 @@ class ParquetStream(SourceStream):
         return FilesRead().offset
 
     def present(self) -> Offset:
-        """Return the offset with all files that are whole now."""
+        """Return the offset with all files that have a footer now."""
         return FilesRead(files=frozenset(digest_of(name) for name, _ in self._whole(self._scan.file_names()))).offset
 
     def place(self, given: ArchiveCursor | Offset) -> Offset:
@@ -102,14 +102,14 @@ class ParquetStream(SourceStream):
         return FilesRead.of(given).offset
 
     def hold(self) -> None:
-        """End with the files that are there now."""
+        """Fix the end of the stream at the files that exist now."""
         self._target = frozenset(self._scan.file_names())
 
     def reached(self, start: Offset, most: int | None) -> Offset:
         """Return the offset after whole files, and perhaps after some rows of one more."""
         read = FilesRead.of(start)
         names = [name for name in self._scan.file_names() if digest_of(name) not in read.files]
-        # What was begun is ended before another file is begun, however old the date of that one.
+        # The file read in part is first, before files of any date.
         names.sort(key=lambda name: name != read.begun)
         files, left = set(read.files), most
         for name, rows in self._whole(name for name in names if self._target is None or name in self._target):
@@ -123,7 +123,7 @@ class ParquetStream(SourceStream):
         return FilesRead(files=frozenset(files)).offset
 
     def newest(self) -> Offset | None:
-        """Return None: how many messages are in files that were not read only their footers tell."""
+        """Return None: counting the messages of unread files would take a read of their footers."""
         return None
 
     def parts(self, start: Offset, end: Offset) -> list[Any]:
@@ -149,9 +149,9 @@ class ParquetStream(SourceStream):
         return self._scan.read(part)
 
     def _whole(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Yield the files that are whole, in their order, with the number of their rows.
+        """Yield the files with a footer, in their order, with the numbers of their rows.
 
-        Raises `ConfigurationError` for one that is damaged.
+        Raises `ConfigurationError` for a damaged file.
         """
         left = iter(names)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:

@@ -1,7 +1,7 @@
 """`scan_of`: returns the read of the archive at a URI, by the scheme of the URI.
 
 The table `_SCHEMES` has a line for each kind of archive. Invariant: an invalid URI raises a `ConfigurationError` with
-examples of valid ones, and names never contain credentials.
+examples of valid URIs, and the names of sources never contain credentials.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from fairway.storage.postgres_archive import PostgresArchive
 from fairway.storage.postgres_session import place_without_credentials
 
 PARQUET: Final = "parquet:"
-"""Scheme of tables that Spark can also read by itself."""
+"""Scheme of Parquet tables."""
 
 _FILES: Final = (PARQUET, "json:", "csv:")
 """Schemes of files, on this machine or elsewhere."""
 _ON_THIS_MACHINE: Final = ("sqlite:", "lip76:")
 """Schemes of archives that are files of this machine."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:")
+"""A scheme of at least two characters, so that a drive letter is a path."""
 _VERSION: Final = re.compile(r"(.+)@v(\d+)")
-"""``PATH@v3`` is version 3 of a Delta table, as in Delta's own readers; without a version it is the last one."""
-"""At least two letters, so that a drive letter is a path."""
+"""``PATH@v3``, version 3 of a Delta table, as in Delta's own readers; a path without it is the last version."""
 
 
 def scan_of(uri: str, selection: Selection, label: str | None = None) -> MessageScan:
@@ -63,7 +63,7 @@ def scan_of(uri: str, selection: Selection, label: str | None = None) -> Message
 
 
 def kind_of(path: str) -> str:
-    """Return the scheme of a path alone, by its suffix, or by what is in the file; raise `ConfigurationError`."""
+    """Return the scheme of a path, by its suffix or the first bytes of the file, or raise `ConfigurationError`."""
     name = path.lower().removesuffix(".gz")
     for suffix, scheme in _SUFFIXES.items():
         if name.endswith(suffix):
@@ -78,14 +78,14 @@ def kind_of(path: str) -> str:
     elif file.is_dir():
         what = "is a folder"
     else:
-        return "sqlite"  # which says that it is not there
+        return "sqlite"  # its error says that the file is missing
     raise ConfigurationError(f"{path}: {what}, and its name does not say what it is; known are {', '.join(EXAMPLES)}")
 
 
 def check_scheme(uri: str) -> None:
-    """Raise `ConfigurationError` for a URI with an unknown scheme, before a session is started for it.
+    """Raise `ConfigurationError` for a URI with an unknown scheme, before the start of a session.
 
-    The same for one behind it that names another machine's files, where only those of this machine can be read.
+    Also raise it for a remote place behind a scheme of local files.
     """
     if not uri.startswith(tuple(_SCHEMES)):
         raise not_understood(uri)
@@ -95,7 +95,7 @@ def check_scheme(uri: str) -> None:
 
 
 def not_understood(uri: str) -> ConfigurationError:
-    """Return the error for a URI."""
+    """Return the error for a URI with an unknown scheme."""
     scheme = uri.partition(":")[0] if _SCHEME.match(uri) else ""
     if scheme_of(uri) in SCHEMES:
         shown = without_secrets(uri)

@@ -1,14 +1,13 @@
-"""`SourceStream`: what a growing source has given to a stream, and what it gives next.
+"""`SourceStream`: the interface of a growing source for a stream: its offsets and the parts between them.
 
-A stream is cut into micro-batches by offsets, JSON objects that Spark keeps in its checkpoint. Invariants:
+Offsets cut a stream into micro-batches. They are JSON objects, which Spark keeps in its checkpoint. Invariants:
 
-- What lies between two offsets does not change, so that a repeated micro-batch has the same messages.
-- Micro-batches that follow each other neither miss nor repeat a message.
-- Nothing is kept but the offset, so that a stream goes on in another process.
+- The messages between two offsets do not change, so that a repeated micro-batch has the same messages.
+- Consecutive micro-batches neither miss nor repeat a message.
+- The offset is the only state, so that a stream can continue in another process.
 
-Each kind of source has an order of its own: archives that answer queries that of their messages (`archive_stream`),
-folders of Parquet the files that were there and those that were added (`parquet_stream`), LIP-76 folders the bytes of
-their data (`lip76_stream`).
+Each kind of source has its own order. Archives that answer queries have the order of their messages (`archive_stream`),
+folders of Parquet the order of their files (`parquet_stream`), LIP-76 folders the bytes of their data (`lip76`).
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ Offset: TypeAlias = dict[str, Any]
 
 
 class SourceStream(ABC):
-    """The stream of one source; planned on the driver, read by the executors, which get a copy of it."""
+    """The stream of one source. The driver plans it; the executors read it with a copy."""
 
     @abstractmethod
     def beginning(self) -> Offset:
-        """Return the offset that everything lies behind."""
+        """Return the offset before the first message."""
 
     @abstractmethod
     def present(self) -> Offset:
-        """Return the offset behind which lies what comes from now on."""
+        """Return the offset after all messages that are available now."""
 
     @abstractmethod
     def place(self, given: ArchiveCursor | Offset) -> Offset:
-        """Return an offset that a person gave; raise `ConfigurationError` for one of another kind of source."""
+        """Return the offset given by the user; raise `ConfigurationError` for one of another kind of source."""
 
     @abstractmethod
     def hold(self) -> None:
@@ -49,18 +48,18 @@ class SourceStream(ABC):
 
     @abstractmethod
     def reached(self, start: Offset, most: int | None) -> Offset:
-        """Return the end of the micro-batch after ``start``, which has at most so many messages; ``start`` if none."""
+        """Return the end of a micro-batch of at most ``most`` messages after ``start``; ``start`` if it is empty."""
 
     @abstractmethod
     def newest(self) -> Offset | None:
-        """Return the last offset that could be reached now, for the progress of a query; None if it is not known."""
+        """Return the last offset available now, for the progress of a query; None if unknown."""
 
     @abstractmethod
     def parts(self, start: Offset, end: Offset) -> list[Any]:
         """Return the parts of a micro-batch, each for a task.
 
-        Raises `StoreQueryError` if messages between the offsets may have been removed before they were read, or warns,
-        as the options say.
+        If unread messages between the offsets may have been removed, it raises `StoreQueryError` or logs a warning
+        (``failOnDataLoss``).
         """
 
     @abstractmethod
@@ -75,9 +74,9 @@ def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source
     """Raise `StoreQueryError`, or warn, if messages after ``reached`` may have been removed (``failOnDataLoss``).
 
     Stores remove the oldest messages first. So an archive with a message at or before ``reached`` has all messages
-    after it. If it has none, messages may be lost; this may be a false alarm.
+    after it. If it has no such message, messages may be lost; this may be a false alarm.
 
-    A cursor that is none of a message, such as the beginning of a time range, is not checked.
+    A cursor without a message, such as the beginning of a time range, is not checked.
     """
     if reached.message_hash in {b"", LARGEST_HASH}:
         return

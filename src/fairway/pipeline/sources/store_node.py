@@ -1,16 +1,15 @@
 """`StoreNodeArchive`: a store node as an archive, read page by page with `fairway.nodes.rest.RestStoreClient`.
 
-Invariant: the timestamp and hash of a message decide which slice it is in, whatever order and range the node uses. So
+Invariant: only the timestamp and hash of a message decide its slice, for any order and range of the node's answers. So
 slices neither miss nor repeat a message of the node. A node does not report the number of its messages: slices have
 equal lengths of time up to the present, and messages dated in the future are one more slice.
 
-A node is asked for at most 24 hours at once, and for less if it refuses that (`fairway.protocol.query_windows`). Before
-a longer range, and after a window without messages, it is asked for one message without an end of the range. The next
-window begins there, so that years without messages cost nothing. A message without a timestamp does not say where: then
-the rest is asked for at once, as nodes that keep such messages allow.
+A query covers at most 24 hours, and less if the node refuses that (`fairway.protocol.query_windows`). Before a longer
+range, and after a window without messages, a query without an end requests one message. The next window begins at this
+message, so that years without messages need only one query. If this message has no timestamp, one query requests the
+whole rest; nodes that keep such messages allow it.
 
-A node that does not answer is asked again for about half a minute; each pause is logged, so that nobody waits for a
-node that is gone without knowing it.
+A query without an answer is repeated for about half a minute; each pause is logged.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from fairway.storage.archive import (
 
 _NO_ANSWER: Final = StoreAnswer(entries=())
 _PROBE: Final = 10
-"""Messages to ask for to find the last one; others may have its timestamp."""
+"""Messages requested to find the last one; several may have its timestamp."""
 _LOG: Final = logging.getLogger(__name__)
 
 
 class StoreNodeArchive(ReadableArchive):
-    """A context manager over one node; the first page raises the errors of `RestStoreClient`."""
+    """A context manager over one node; reading the first page raises the errors of `RestStoreClient`."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class StoreNodeArchive(ReadableArchive):
         self._now_ns = now_ns
         self._sleep = sleep
         self._failed = 0
-        """Attempts at the page that is wanted."""
+        """Failed attempts at the current page."""
 
     def __repr__(self) -> str:
         """Show the node, without credentials."""
@@ -125,7 +124,7 @@ class StoreNodeArchive(ReadableArchive):
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer.
 
-        The messages must be read for it, because nodes give no timestamps without them.
+        It reads the messages, because nodes return no timestamps without them.
         """
         places: list[ArchiveCursor] = []
         for answer in self._answers(part, "", ()):
@@ -138,7 +137,7 @@ class StoreNodeArchive(ReadableArchive):
         """Return the position after the last message of a slice; None if it is empty."""
         if _first_ns(part) > part.through.timestamp_ns:
             return None
-        # Without a beginning of the range: with both bounds the node may refuse it for its length.
+        # Without a start of the range: with both bounds the node may refuse the range for its length.
         query = StoreQuery(
             start_ns=MIN_TIMESTAMP_NS, end_ns=part.through.timestamp_ns + 1, newest_first=True, page_size=_PROBE
         )
@@ -166,7 +165,7 @@ class StoreNodeArchive(ReadableArchive):
                     count += len(answer.entries) + len(answer.undecodable)
                     yield answer
             except StoreRefusedError:
-                # Once a page came, the rest is refused for another reason than its length.
+                # After a first page, the length of the range is not the reason of a refusal.
                 if count or not window.refused(until_ns - at_ns):
                     raise
                 continue
@@ -176,7 +175,7 @@ class StoreNodeArchive(ReadableArchive):
                 at_ns, is_dated = self._next(query, at_ns, end_ns)
 
     def _next(self, query: StoreQuery, start_ns: int, end_ns: int) -> tuple[int, bool]:
-        """Return where the first message from ``start_ns`` on is, and whether it says so; ``end_ns`` if none is."""
+        """Return the time of the first message from ``start_ns`` on, and whether it is known; ``end_ns`` if none."""
         for answer in self._pages(replace(query, start_ns=start_ns, end_ns=MAX_TIMESTAMP_NS + 1, page_size=1)):
             times_ns = [entry.message.timestamp_ns for entry in answer.entries]
             times_ns += [timestamp_of(raw) for raw in answer.undecodable]
@@ -204,9 +203,9 @@ class StoreNodeArchive(ReadableArchive):
 def answered_messages(
     answer: StoreAnswer = _NO_ANSWER, undecodable: Sequence[bytes] = (), timestamp_ns: int = 0
 ) -> Iterator[ArchivedMessage]:
-    """Yield the messages of an answer, and what is no message as it is, for a row must not be lost silently.
+    """Yield the messages of an answer, then undecodable bytes as messages, so that no row is lost silently.
 
-    That is dated like the last message, or ``timestamp_ns`` if there is none.
+    Undecodable bytes get the timestamp of the last message, or ``timestamp_ns`` if there is none.
     """
     for entry in answer.entries:
         yield _message(entry)

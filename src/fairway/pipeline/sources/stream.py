@@ -1,4 +1,4 @@
-"""The reader of a stream as Spark calls it; `SourceStream` says what an offset is for each kind of source."""
+"""The reader of a stream, as Spark calls it; each kind of source has its own `SourceStream`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 
 
 def short_errors(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Return a function that raises the errors of fairway from one place, without what led to them."""
+    """Return a function that raises the errors of fairway without traceback and cause."""
 
     @wraps(work)
     def wrapper(*given: _Given.args, **named: _Given.kwargs) -> _Result:
@@ -50,7 +50,7 @@ class StreamPartition(InputPartition):
 
 
 class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans on the driver, reads on the executors; keeps nothing open between calls."""
+    """The reader: it plans on the driver, reads on the executors, and keeps nothing open between calls."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _stream(self) -> SourceStream:
-        # Not when it is made: an error at that moment Spark hides behind one of its own.
+        # Not in `__init__`: Spark hides an error that is raised there behind its own.
         return stream_of(self._options, self._now_ns)
 
     @short_errors
@@ -89,7 +89,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream.reached(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - as Spark calls it
-        """Return what could be reached now, for the query's progress."""
+        """Return the last offset available now, for the query's progress."""
         return self._stream.newest()
 
     @short_errors
@@ -111,7 +111,7 @@ class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def stream_of(options: SourceOptions, now_ns: Callable[[], int] = time.time_ns) -> SourceStream:
-    """Return the stream of a source; raise `ConfigurationError` for an invalid URI, or a file that is not there."""
+    """Return the stream of a source; raise `ConfigurationError` for an invalid URI, or a missing file."""
     scan = scan_of(options.uri, options.selection, options.label)
     if isinstance(scan, ArchiveScan):
         return ArchiveStream(scan, options, now_ns)

@@ -1,7 +1,7 @@
-"""`JsonLinesScan` and `CsvScan`: reads of messages that somebody saved as text, plain or gzipped; a task reads files.
+"""`JsonLinesScan` and `CsvScan`: reads of messages saved as text, plain or gzipped; each task reads whole files.
 
-A line of JSON is a page as a node answers it on ``/store/v3/messages``, or one message of a page. A table in CSV has a
-line of names; `fairway.pipeline.sources.message_columns` says which, and what their values may be.
+A line of JSON is a page from ``/store/v3/messages``, or one message of a page. A table in CSV has a line of column
+names; `fairway.pipeline.sources.message_columns` defines the names and values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _TextScan(FilesScan):
         return even_runs(states, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
 
     def for_tasks(self) -> Self:
-        """Return the read as tasks need it: each part says which files are its own."""
+        """Return the read for tasks, without the list of files; each part has its own files."""
         return replace(self, states=None)
 
     def read(self, part: tuple[State, ...]) -> Iterator[pa.RecordBatch]:
@@ -61,12 +61,12 @@ class _TextScan(FilesScan):
                 raise self.unreadable(error, state[0]) from error
 
     def opened(self, name: str) -> pa.NativeFile:
-        """Open a file; what its suffix says is compressed is unpacked."""
+        """Open a file, and decompress it according to its suffix."""
         return self.place.filesystem.open_input_stream(self.path_of(name), compression="detect")
 
     @abstractmethod
     def check(self, name: str) -> None:
-        """Raise `ConfigurationError` if a file is none of messages, as far as its beginning tells."""
+        """Raise `ConfigurationError` if the beginning of a file shows that it has no messages."""
 
     @abstractmethod
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
@@ -80,7 +80,7 @@ class JsonLinesScan(_TextScan):
     KIND: ClassVar[str] = "JSON lines"
 
     def check(self, name: str) -> None:
-        """Accept each file: a line that is no message is a row in quarantine."""
+        """Accept each file: an undecodable line becomes a row in quarantine."""
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a file."""
@@ -95,7 +95,7 @@ class CsvScan(_TextScan):
     KIND: ClassVar[str] = "CSV"
 
     def check(self, name: str) -> None:
-        """Raise `ConfigurationError` if the first line does not name what a message has."""
+        """Raise `ConfigurationError` if the first line does not name the columns of a message."""
         self._columns(name)
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ class CsvScan(_TextScan):
                 yield columns.messages(rows, self.source, is_labelled=self.is_labelled)
 
     def _columns(self, name: str) -> tuple[str, list[str], MessageColumns]:
-        """Return what separates columns in a file, their names, and what they have."""
+        """Return the delimiter of a file, its column names, and its `MessageColumns`."""
         try:
             with self.opened(name) as file:
                 line = io.BufferedReader(file).readline().decode("utf-8-sig", errors="replace")

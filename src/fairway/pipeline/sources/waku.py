@@ -6,33 +6,32 @@ Schema: `WAKU_MESSAGES`, or some columns of it (``spark.read.format("waku").sche
 
 Options (their names in any case):
 
-- ``path``, also the argument of ``load``: an archive, as `open_source` takes it (``sqlite:PATH`` or a path
-  alone, ``postgresql://...``, ``parquet:DIR``, ``json:FILE``, ``csv:FILE``, ``lip76:DIR``, ``http://...``); files must
-  be the same on the driver and every executor. ``load([one, other])`` reads several archives as one table.
+- ``path``, also the argument of ``load``: an archive, as for `open_source` (``sqlite:PATH`` or a path alone,
+  ``postgresql://...``, ``parquet:DIR``, ``json:FILE``, ``csv:FILE``, ``lip76:DIR``, ``http://...``). The driver and
+  every executor must see the same files. ``load([one, other])`` reads several archives as one table.
 - ``label``: the value of the column ``source``; the default is the place without credentials.
 - ``since``, ``until``: the first and last time wanted, both included, as ISO text or in
   milliseconds since 1970 (`fairway.pipeline.times`).
-- ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset as a checkpoint has it,
-  ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: everything up to and including that message is behind it.
-- ``endingOffsets``: ``latest`` (default) or an offset, whose message still belongs to the table.
+- ``startingOffsets``: ``earliest`` (default, also of a stream), ``latest``, or an offset in the form of a checkpoint,
+  ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: the read begins after this message.
+- ``endingOffsets``: ``latest`` (default) or an offset, whose message is the last one of the table.
 - ``topics``: only messages of these content topics: a JSON list, or separated by commas.
 - ``pubsubTopic``: only messages of this shard.
 - ``channels``: only messages that contain one of these channel ids in clear text: a JSON list, or separated by
-  commas. The source decodes nothing: this is a first filter, for channels without encryption; ``channel_id`` of
+  commas. The source decodes nothing: the option is a first filter, for channels without encryption; ``channel_id`` of
   ``sds_messages`` is exact.
 - ``partitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
-- ``failOnDataLoss``: whether to stop (default), or warn, when a store may have removed messages after the offset (it
+- ``failOnDataLoss``: whether to stop (default), or warn, if a store may have removed messages after the offset (it
   may be a false alarm: `fairway.pipeline.sources.source_stream`).
-- ``settleMs``: age by its timestamp at which a stream reads a message, in milliseconds (default 30,000); of Parquet,
-  age at which a file that is not whole counts as damaged.
+- ``settleMs``: age, by its timestamp, at which a stream reads a message, in milliseconds (default 30,000); for Parquet,
+  age at which a file without a footer counts as damaged.
 
-A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives, Parquet into row groups; each
-part is read by the executor that owns it, and nothing passes through the driver. `source_stream` says how a
-stream goes.
+A batch is split into ranges of (timestamp, message hash), LIP-76 folders into archives, Parquet into row groups. The
+executors read the parts directly, without the driver. `source_stream` describes streams.
 
-Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down into the archive. For that
-`register` sets ``spark.sql.python.filterPushdown.enabled``, without which Spark refuses a source that can do so.
+Conditions on ``timestamp``, ``content_topic`` and ``pubsub_topic`` are pushed down into the archive. `register` sets
+``spark.sql.python.filterPushdown.enabled`` for it; without this setting Spark rejects a source with pushdown.
 
 Examples::
 
@@ -82,7 +81,7 @@ class ArchivePartition(InputPartition):
 
     part: Any
     archive: int = 0
-    """Which of several archives it is of."""
+    """Number of its archive among several."""
 
 
 class WakuDataSource(DataSource):
@@ -95,9 +94,9 @@ class WakuDataSource(DataSource):
 
     @short_errors
     def schema(self) -> str:
-        """Return the columns, which are always all of them; refuse options that cannot be.
+        """Return all columns; raise `ConfigurationError` for invalid options.
 
-        Spark asks for them in ``load``. Where only `streamReader` raises, Spark hides the error behind one of its own.
+        Spark calls this in ``load``. An error that only `streamReader` raises is hidden behind one of Spark's.
         """
         SourceOptions.parse(self.options)
         return WAKU_MESSAGES
@@ -124,7 +123,7 @@ class WakuDataSource(DataSource):
 
 
 def columns_of_user(schema: StructType | None) -> list[str]:
-    """Return the columns that a reader gives; raise `ConfigurationError` for those that the source has not."""
+    """Return the columns that the user chose; raise `ConfigurationError` for an unknown column."""
     known = types_of(WAKU_MESSAGES)
     if schema is None:
         return list(known)
@@ -139,7 +138,7 @@ def columns_of_user(schema: StructType | None) -> list[str]:
 
 
 class WakuReader(DataSourceReader):
-    """Plans on the driver, reads on the executors, which get a copy of it."""
+    """The reader of a table: it plans on the driver; copies of it read on the executors."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str] = _ALL) -> None:
         self._columns = columns

@@ -1,4 +1,4 @@
-"""``waku_messages``: the table that every source gives, and how an archive is read into it, part by part.
+"""``waku_messages``: the table of every source, and the read of an archive into it, part by part.
 
 The code needs no Spark. The driver plans the parts; the executors open the archive and read them. Memory is bounded by
 one page of each part that is being read.
@@ -33,22 +33,22 @@ WAKU_MESSAGES: Final = (
     " timestamp timestamp, timestamp_ns bigint, meta binary, rate_limit_proof binary, source string"
 )
 """The table of messages as the network carried them, one row for each message hash. ``source`` names the
-archive; ``rate_limit_proof`` is null where that does not keep proofs."""
+archive; ``rate_limit_proof`` is null if the archive does not keep proofs."""
 
 ARROW_SCHEMA: Final = exact_schema(WAKU_MESSAGES)
-"""`WAKU_MESSAGES` as Arrow has it, without the instant: what a scan reads."""
+"""`WAKU_MESSAGES` as an Arrow schema without the instant: the schema of a scan's batches."""
 
 EXACT_TIME: Final = "timestamp_ns"
-"""The column of a table of messages that has their times."""
+"""The column with the times of messages in nanoseconds."""
 TIME: Final = "timestamp"
-"""The instant beside it; where that is missing, integers in this column are nanoseconds, as older tables have them."""
+"""The column with their instants. In older tables, without `EXACT_TIME`, its integers are nanoseconds."""
 
 _MAX_VERSION: Final = 2**31 - 1
 _PARTITIONS_PER_CORE: Final = 2
 _MIN_PARTITION_MESSAGES: Final = 5_000
+"""Fewest messages of a task; its start takes about half a second, ten times as long as reading them."""
 MOST_PARTITION_MESSAGES: Final = 1_000_000
-"""Of a larger archive there are more partitions than cores need, so that a task that is lost is soon repeated."""
-"""Messages that make a task worth while: it takes about half a second to start, ten times as long as they take."""
+"""Most messages of a task; a larger archive gets more partitions than the cores need, so that a retry is short."""
 _CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
 """The protobuf tags of the channel id: field 3 in the SDS specification, field 4 in nim-sds."""
 
@@ -69,11 +69,11 @@ class Selection:
     content_topics: tuple[str, ...] = ()
     """Only messages of these content topics; empty: all."""
     channels: tuple[str, ...] = ()
-    """Only payloads that contain one of these channel ids in the encoding of SDS messages; empty: all. Nothing is
-    decoded, so that encrypted messages are left out, and a message of another channel with the same bytes is not."""
+    """Only payloads that contain one of these channel ids in the encoding of SDS messages; empty: all. Payloads are not
+    decoded: encrypted messages are left out, and a message of another channel with the same bytes is included."""
 
     def as_json(self) -> dict[str, Any] | None:
-        """Return what a command can select, as JSON knows it; None for everything."""
+        """Return the fields that a command can set, as values for JSON; None for everything."""
         if self == Selection():
             return None
         return {
@@ -98,7 +98,7 @@ class Selection:
 
     @property
     def channel_marks(self) -> tuple[bytes, ...]:
-        """What the payloads of the wanted channels contain, one of these; empty if all channels are wanted."""
+        """The byte strings of which a payload of a wanted channel contains at least one; empty for all channels."""
         return _marks(self.channels)
 
     def may_carry(self, payload: bytes | None) -> bool:
@@ -106,7 +106,7 @@ class Selection:
         return not self.channels or any(mark in (payload or b"") for mark in _marks(self.channels))
 
     def wants(self, message: ArchivedMessage) -> bool:
-        """Return whether a message is wanted by time, cursor and topics, for archives that cannot select these."""
+        """Return whether a message has a wanted time, cursor and topic, for archives that cannot select these."""
         return (
             self.part.holds(message.cursor)
             and (self.pubsub_topic is None or message.pubsub_topic == self.pubsub_topic)
@@ -130,17 +130,17 @@ def wrong_kind(place: object, column: str, kind: str, expected: Sequence[str]) -
 
 
 class MessageScan(ABC):
-    """One read of one archive: planned on the driver, pickled to the executors, which read its parts."""
+    """One read of one archive. The driver plans it and pickles it to the executors, which read its parts."""
 
     source: str
     """The value of the column ``source``, without credentials."""
 
     @abstractmethod
     def plan(self, partitions: int | None = None, cores: int | None = None) -> list[Any]:
-        """Return parts for `read`, at least one; by default as many as suit the archive and the cores."""
+        """Return parts for `read`, at least one; the default number depends on the archive and the cores."""
 
     def for_tasks(self) -> Self:
-        """Return the read as tasks need it, without what only the driver does."""
+        """Return the read for tasks, without the data that only the driver needs."""
         return self
 
     @abstractmethod
@@ -211,7 +211,7 @@ def arrow_batch(page: list[ArchivedMessage], source: str) -> pa.RecordBatch:
         "pubsub_topic": [row.pubsub_topic for row in page],
         "content_topic": [row.content_topic for row in page],
         "payload": [row.payload for row in page],
-        # 14/WAKU2-MESSAGE: a uint32, of which 0 and 1 mean something; the column is signed.
+        # 14/WAKU2-MESSAGE: a uint32, of which 0 and 1 are defined; the column is signed.
         "version": [max(-_MAX_VERSION, min(row.version, _MAX_VERSION)) for row in page],
         "timestamp_ns": [row.timestamp_ns for row in page],
         "meta": [row.meta for row in page],
