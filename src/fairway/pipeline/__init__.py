@@ -1,12 +1,12 @@
 """The Spark shell: the same protocol over whole archives.
 
-Three functions do all the work. Each writes tables into a folder, and continues if it is started again after a crash:
+It has three main functions. Each writes tables into a folder, and a new start after a crash continues the work:
 
 - `fairway.pipeline.run.run`: archives through all stages; `report` shows the result, `fairway.archives` exports it
 - `fairway.pipeline.streaming.stream`: the same, following archives as they grow
 - `fairway.pipeline.outgoing.send`: payloads through segmentation, SDS, encryption and the rate limit to a node
 
-The parts, each of use alone in any Spark session:
+The parts, each usable alone in any Spark session:
 
 - `sources` and `sinks`: read messages from archives and send them to nodes; the format ``waku``
 - `stages`: functions from DataFrame to DataFrame; `tables` describes the tables that they return
@@ -26,7 +26,7 @@ from fairway.errors import MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Looked up, but not imported: importing Spark takes a while, and not every part needs it.
+# Not imported here: importing Spark takes time, and some parts do not need it.
 if find_spec("pyspark") is None:
     raise MissingExtraError("spark", "the pipeline", "pyspark")
 

@@ -1,8 +1,8 @@
 """Azure's object store as a file system of Arrow, with the key of its account.
 
-Arrow takes such a key from programs and not from URIs: these leave it with the identity of the machine or the user,
-which needs TLS and a directory of users. So a URI with a key, or with ``AZURE_STORAGE_KEY`` in the environment, is read
-here::
+Arrow accepts such a key from programs, but not from URIs. With a URI it uses the identity of the machine or the user,
+which needs TLS and a directory of users. So this module reads a URI with a key, or with ``AZURE_STORAGE_KEY`` in the
+environment::
 
     abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH
     abfs://ACCOUNT@HOST:PORT/CONTAINER/PATH?enable_tls=false        another server of its interface
@@ -19,16 +19,16 @@ from pyarrow.fs import FileSystem
 from fairway.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "AZURE_STORAGE_KEY"
-"""Holds the key of the account, as for Azure's own commands."""
+"""The variable with the key of the account, as for Azure's own commands."""
 AZURE_HOSTS: Final = (".dfs.core.windows.net", ".blob.core.windows.net")
-"""How the names of Azure's own servers end, after that of an account."""
+"""Suffixes of the host names of Azure's own servers, after the name of the account."""
 _TLS: Final = "enable_tls"
 
 
 def azure_of(uri: str) -> tuple[FileSystem, str]:
     """Return the file system of a URI and the path on it, which begins with the container.
 
-    Raises `ConfigurationError` for options that are not known where a key is given, and the errors of Arrow.
+    Raises `ConfigurationError` for unknown options beside a key, and the errors of Arrow.
     """
     parts = urlsplit(uri)
     key = unquote(parts.password or "") or os.environ.get(KEY_VARIABLE)

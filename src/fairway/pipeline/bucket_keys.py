@@ -1,11 +1,11 @@
-"""`BucketKeys`: which bucket a row belongs to, by some of its columns, under keys that are drawn for each run.
+"""`BucketKeys`: the bucket of a row, by some of its columns, under random keys of each run.
 
-Rows that are equal in these columns are in one bucket. Other rows may be there as well, so what needs exact equality
-compares the values (`fairway.pipeline.codes`).
+Rows that are equal in these columns are in one bucket. The bucket may also have other rows, so code that needs exact
+equality compares the values (`fairway.pipeline.codes`).
 
-The hash is multilinear (Lemire and Kaser, "Strongly universal string hashing is fast"): the sum of the words of 32 bits
-of a value, each multiplied by a random number of 64 bits, of which the upper 32 bits count. Under unknown keys two
-values meet with a probability of 2^-32. So participants, who choose ids as they like, cannot fill one bucket.
+The hash is multilinear (Lemire and Kaser, "Strongly universal string hashing is fast"). Each 32-bit word of a value is
+multiplied by a random 64-bit number; the hash is the upper 32 bits of the sum. Two values collide with a probability of
+2^-32 under unknown keys. So participants cannot fill one bucket by their choice of ids.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Buckets = NDArray[np.uint16]
 
 MAX_BUCKETS: Final = 1 << 16
 HEAD_BYTES: Final = 8
-"""Bytes of a message hash that `BucketKeys.heads` reads."""
+"""Length of the part of a message hash that `BucketKeys.heads` reads."""
 _MESSAGE_HASH_BYTES: Final = 32
 
 _SEED_BYTES: Final = 32
 _LONG_BYTES: Final = 256
-"""Longer values are hashed one by one: no id of an honest participant is so long."""
+"""Longest value for the multilinear hash. Longer values, which honest participants do not write, are hashed singly."""
 _WORDS: Final = _LONG_BYTES // 8
 _LOW: Final = np.uint64(0xFFFF_FFFF)
 _HALF: Final = np.uint64(32)
 _MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
-"""2^64 by the golden ratio: neighbours times this are far apart (Knuth, "The Art of Computer Programming", 6.4)."""
+"""2^64 divided by the golden ratio; it spreads neighbouring numbers (Knuth, "The Art of Computer Programming", 6.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class BucketKeys:
         return self.by_columns([message_hash], count)
 
     def heads(self, message_hash: pa.Array) -> Hashes | None:
-        """Return the first 8 bytes of each message hash, as other numbers under each key; None if one has not 32 bytes.
+        """Return a number for the first 8 bytes of each message hash; None if a hash does not have 32 bytes.
 
-        Different heads are different numbers.
+        Different heads have different numbers. The numbers depend on the keys.
         """
         hashes = packed(message_hash)
         if (hashes.ends - hashes.starts != _MESSAGE_HASH_BYTES).any():
@@ -69,27 +69,27 @@ class BucketKeys:
         return heads
 
     def by_number(self, numbers: Hashes, count: int) -> Buckets:
-        """Return the bucket of each of the numbers that `heads` or `hashes` gives."""
+        """Return the bucket of each number from `heads` or `hashes`."""
         return _of_upper_half(numbers, count)
 
     def by_key(
         self, channel_id: pa.Array | pa.ChunkedArray, message_id: pa.Array | pa.ChunkedArray, count: int
     ) -> Buckets:
-        """Return the bucket of each row, by the SDS message that it is."""
+        """Return the bucket of each row, by the channel id and message id of its SDS message."""
         return self.by_columns([channel_id, message_id], count)
 
     def by_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> Buckets:
         """Return the bucket of each row, from 0 and below ``count``, by columns of text or binary.
 
-        The last column is taken to have many values, the others few; null counts as empty. A bucket has 16 bits, so
-        that `ValueError` is raised for more than `MAX_BUCKETS`.
+        The code is fast if the last column has many values and the others few; null counts as empty. A bucket has 16
+        bits, so more than `MAX_BUCKETS` raise `ValueError`.
         """
         if not 0 < count <= MAX_BUCKETS:
             raise ValueError(f"a table is cut into 1 to {MAX_BUCKETS} buckets, not {count}")
         return _of_upper_half(self.hashes(columns), count)
 
     def hashes(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Hashes:
-        """Return a hash of each row, equal where the row is, by columns as those of `by_columns`."""
+        """Return a hash of each row, by columns as in `by_columns`; equal rows have equal hashes."""
         *few, many = columns
         total = np.zeros(len(many), np.uint64)
         for number, column in enumerate(columns):
@@ -98,14 +98,14 @@ class BucketKeys:
             if hashes is None:
                 hashes = _of_each_value(column, multipliers, self.seed)
             total += hashes * multipliers[-1]
-        # Ids that count up have sums that lie in rows: mixed, these too are spread evenly.
+        # Consecutive ids have evenly spaced sums; mixing spreads these over the buckets.
         total ^= total >> _HALF
         total *= _MIXER
         return total
 
 
 def found_in(known: Hashes, numbers: Hashes) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Return which numbers are among known ones, which ascend, and the place of each that is."""
+    """Return which numbers are in ``known``, which must ascend, and their places in it."""
     if not len(known):
         return np.zeros(len(numbers), np.bool_), np.zeros(len(numbers), np.intp)
     places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
@@ -113,22 +113,22 @@ def found_in(known: Hashes, numbers: Hashes) -> tuple[NDArray[np.bool_], NDArray
 
 
 def _of_upper_half(numbers: Hashes, count: int) -> Buckets:
-    # The upper half of a product of 32 bits and the count, which takes no division.
+    # The upper half of the product of 32 bits and the count: a range without a division.
     buckets: Buckets = (((numbers >> _HALF) * np.uint64(count)) >> _HALF).astype(np.uint16)
     return buckets
 
 
 def _multipliers(seed: bytes, column: int) -> Hashes:
-    """Return the numbers for a column: two of the length, one for each word of 32 bits, one of the whole hash."""
+    """Return the multipliers of a column: two for the length, one for each 32-bit word, one for the whole hash."""
     drawn = hashlib.shake_256(seed + column.to_bytes(2, "little")).digest(8 * (2 * _WORDS + 3))
     return np.frombuffer(drawn, "<u8")
 
 
 def _of_few_values(column: pa.Array | pa.ChunkedArray, multipliers: Hashes, seed: bytes) -> Hashes:
     encoded = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):  # more than one array holds
+    if isinstance(encoded, pa.ChunkedArray):  # the column does not fit in one array
         return np.concatenate([_of_few_values(chunk, multipliers, seed) for chunk in column.chunks])
-    # A null is not in the dictionary; its place is behind the values, with the hash of an empty one.
+    # A null is not in the dictionary; its code is the one after the values, with the hash of an empty value.
     values = pa.concat_arrays([encoded.dictionary, pa.array([""], pa.string()).cast(column.type)])
     hashes: Hashes = _of_each_value(values, multipliers, seed)[encoded.indices.fill_null(len(values) - 1).to_numpy()]
     return hashes
@@ -149,7 +149,7 @@ def _of_each_value(column: pa.Array | pa.ChunkedArray, multipliers: Hashes, seed
 
 
 def _multilinear(values: Packed, lengths: NDArray[np.int64], multipliers: Hashes) -> Hashes:
-    # Words of 64 bits at any place, of which each half is multiplied; what lies behind a value is masked away.
+    # 64-bit words at any position, whose halves are multiplied separately; bytes after a value are masked out.
     words = np.ndarray((len(values.data) - 7,), "<u8", values.data, 0, (1,))
     total: Hashes = lengths.astype(np.uint64) * multipliers[0] + multipliers[1]
     for number in range(-(-int(lengths.max(initial=0)) // 8)):

@@ -1,8 +1,8 @@
-"""Which content topic a channel belongs to, as an operator knows it.
+"""The content topics of channels, as given by an operator.
 
-Anyone may write the name of a channel into a message on any content topic. Participants do not hear it, because a
-channel is on one topic (RELIABLE-CHANNEL-API, "Create Reliable Channel"), but an archive of many topics has it. Of
-a channel whose topic is known, messages on other topics go to the quarantine, as ``wrong-topic``.
+A sender can write the name of a channel into a message on any content topic. Participants do not receive it, because a
+channel is on one topic (RELIABLE-CHANNEL-API, "Create Reliable Channel"), but an archive of many topics has it. If the
+topic of a channel is known, its messages on other topics are put in quarantine as ``wrong-topic``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ChannelTopics = Mapping[str, str]
 
 
 def check_channel_topics(topics: ChannelTopics) -> None:
-    """Raise `ConfigurationError` for a channel without a name, or a content topic that is none."""
+    """Raise `ConfigurationError` for an empty channel id or an invalid content topic."""
     for channel_id, topic in topics.items():
         if not channel_id:
             raise ConfigurationError(f"channel_topics has {topic!r} for a channel without a name: give its id")
@@ -28,10 +28,10 @@ def check_channel_topics(topics: ChannelTopics) -> None:
 
 
 def channel_topics_of(texts: Iterable[str] | None) -> dict[str, str]:
-    """Return the topics that ``--channel-topic`` was given, each as ``CHANNEL=TOPIC``.
+    """Return the topics of ``--channel-topic`` texts, each of the form ``CHANNEL=TOPIC``.
 
-    A channel id may contain ``=``, but not ``=/``, with which the topic begins. Raises `ConfigurationError` for a text
-    that is no such pair, and for a channel that is given two topics.
+    A channel id may contain ``=``, but not ``=/``, because a topic begins with ``/``. Raises `ConfigurationError` for a
+    text of another form, and for a channel with two topics.
     """
     topics: dict[str, str] = {}
     for text in texts or ():
@@ -54,7 +54,7 @@ def channel_topics_of(texts: Iterable[str] | None) -> dict[str, str]:
 def topic_of(channel_id: str, given: str | None, topics: ChannelTopics) -> str | None:
     """Return the content topic of a channel by ``--topic`` or ``--channel-topic``; None if neither names it.
 
-    Raises `ConfigurationError` if the two name different ones.
+    Raises `ConfigurationError` if the two options name different topics.
     """
     known = topics.get(channel_id, given)
     if given not in {None, known}:
@@ -66,7 +66,7 @@ def topic_of(channel_id: str, given: str | None, topics: ChannelTopics) -> str |
 
 
 def topic_refusal(topics: ChannelTopics, channel_id: str, content_topic: str | None) -> str | None:
-    """Return the reason why a message on a content topic is not of a channel; None if it may be."""
+    """Return the reason why a message on a content topic is not of a channel; None if it is on the channel's topic."""
     expected = topics.get(channel_id, content_topic)
     if expected == content_topic:
         return None

@@ -1,6 +1,6 @@
-"""Numbers in place of values: rows have the same number exactly where they are equal.
+"""Codes for values: two rows have the same number if and only if they are equal.
 
-NumPy sorts and counts numbers much faster than Arrow does text. No hash decides: two values never share one.
+NumPy sorts and counts numbers much faster than Arrow does text. The codes are exact, not hashes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 Codes = NDArray[np.int64]
 
 NOTHING: Final = -1
-"""The number of no value."""
+"""The code of a missing value."""
 
 _MAX_CODE: Final = 2**62
 
 
 def codes_of(*columns: pa.Array | pa.ChunkedArray) -> Codes:
-    """Return a number of each row, from 0: the same where all of the columns are equal; null equals null only."""
+    """Return a code of each row, from 0; rows have the same code if all columns are equal. Null equals only null."""
     codes: Codes | None = None
     bound = 1
     for column in columns:
@@ -39,22 +39,22 @@ def codes_of(*columns: pa.Array | pa.ChunkedArray) -> Codes:
 
 
 def dense(codes: Codes) -> tuple[Codes, int]:
-    """Return the codes without holes, from 0 in the order in which they come first, and how many there are."""
+    """Return the codes renumbered without holes, from 0 in order of first occurrence, and their number."""
     encoded = pa.array(codes).dictionary_encode()
     return np.asarray(encoded.indices).astype(np.int64), len(encoded.dictionary)
 
 
 def codes_of_pairs(few: pa.Array | pa.ChunkedArray, many: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
-    """Return the codes of rows of two columns without holes, from 0, and how many there are.
+    """Return the codes of rows of two columns, from 0 without holes, and their number.
 
-    They are the same where both columns are equal. It is quick where nearly every value of ``many`` comes with one
-    value of ``few`` alone, as the id of a message does with its channel; null equals null only.
+    Rows have the same code if both columns are equal; null equals only null. The function is fast if nearly every value
+    of ``many`` occurs with only one value of ``few``, such as a message id with its channel.
     """
     codes, bound = _of_one(many)
     others, _ = _of_one(few)
     usual = np.full(bound, NOTHING, np.int64)
     usual[codes] = others
-    count = int(np.count_nonzero(usual != NOTHING))  # the highest code is that of null, which no row may have
+    count = int(np.count_nonzero(usual != NOTHING))  # the highest code is that of null, which may occur in no row
     further = np.flatnonzero(others != usual[codes])
     if len(further):
         own, added = dense(codes_of(pa.array(others[further]), pa.array(codes[further])))
@@ -64,19 +64,19 @@ def codes_of_pairs(few: pa.Array | pa.ChunkedArray, many: pa.Array | pa.ChunkedA
 
 
 def starts_of_runs(codes: Codes) -> NDArray[np.intp]:
-    """Return where the runs of equal codes start."""
+    """Return the positions at which runs of equal codes start."""
     return np.flatnonzero(np.diff(codes, prepend=NOTHING))
 
 
 def ranked(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Codes], pa.Array]:
-    """Return for each column the ranks of its values among those of all, `NOTHING` for null, and the values in order.
+    """Return the ranks of each column's values among those of all, `NOTHING` for null, and the sorted values.
 
     Text is ordered by its bytes in UTF-8, as Spark orders it.
     """
     parts = _encoded(pa.chunked_array([chunk for column in columns for chunk in _chunks(column)], columns[0].type))
     values = parts[0].dictionary if parts else pa.array([], columns[0].type)
     order = pc.sort_indices(values)
-    # One place more, which is that of null.
+    # One more place, for null.
     ranks = np.full(len(values) + 1, NOTHING, np.int64)
     ranks[np.asarray(order)] = np.arange(len(values))
     own = [ranks[np.asarray(part.indices.fill_null(len(values)))] for part in parts]
@@ -86,7 +86,7 @@ def ranked(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Codes], pa.Array]
 
 
 def _of_one(column: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
-    """Return the codes of a column, and a number that is above all of them."""
+    """Return the codes of a column, and a number above all of them."""
     parts = _encoded(pa.chunked_array(_chunks(column), column.type))
     nothing = len(parts[0].dictionary) if parts else 0
     own = [np.asarray(part.indices.fill_null(nothing)).astype(np.int64) for part in parts]
@@ -96,7 +96,7 @@ def _of_one(column: pa.Array | pa.ChunkedArray) -> tuple[Codes, int]:
 def _encoded(column: pa.ChunkedArray) -> list[pa.DictionaryArray]:
     """Return the chunks of a column as codes of one dictionary."""
     encoded = column.dictionary_encode()
-    # Arrow encodes all chunks with one dictionary, unless they have their own. To unify these takes long.
+    # Arrow encodes all chunks with one dictionary, unless they are dictionary arrays already, which it unifies slowly.
     parts: list[pa.DictionaryArray] = (
         encoded.unify_dictionaries() if pa.types.is_dictionary(column.type) else encoded
     ).chunks

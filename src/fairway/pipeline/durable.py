@@ -1,4 +1,4 @@
-"""Writes small files of JSON so that they survive a crash of the process or of the machine."""
+"""Durable writes of small JSON files, which survive a crash of the process or of the machine."""
 
 from __future__ import annotations
 

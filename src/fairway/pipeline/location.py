@@ -1,8 +1,8 @@
-"""`Location`: a folder or a file on a file system that Arrow knows: local disks, S3, HDFS, Google's and Azure's stores.
+"""`Location`: a folder or a file on a file system of Arrow: local disks, S3, HDFS, Google's and Azure's stores.
 
 ::
 
-    run                                                       a path on this machine; file:///shared/run is one as well
+    run                                                       a path on this machine, also as file:///shared/run
     s3://bucket/run                                           AWS_ENDPOINT_URL, AWS_REGION and keys from the environment
     s3://KEY:SECRET@bucket/run?endpoint_override=HOST:PORT&scheme=http&region=eu-west-1
     hdfs://namenode:8020/run                                  with the extra [hdfs]
@@ -10,9 +10,9 @@
 
 The options behind ``?`` are those of `pyarrow.fs.FileSystem.from_uri`. ``s3a`` and ``s3n`` are Hadoop's names for S3.
 
-Invariants: a URI is never taken for a path (`pathlib` makes ``s3a:/bucket/run`` out of ``s3a://bucket/run``, and a
-folder of that name would be created on the local disk); and `Location.put` replaces a file in one step: a reader finds
-the old content or the new one. Nothing else is in one step on every file system: object stores rename by copying.
+Invariants: a URI is never used as a path (`pathlib` makes ``s3a:/bucket/run`` out of ``s3a://bucket/run``, which names
+a folder on the local disk). `Location.put` replaces a file in one step: a reader sees the old or the new content. No
+other operation is atomic on every file system: object stores rename by copying.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fairway.pipeline.hdfs import HDFS, hdfs_of
 from fairway.storage.whole_file import replace_whole
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What an `OSError` says where a disk, or the part of it that a user may have, is full."""
+"""Error numbers of a full disk, quota or file."""
 _FILE: Final = "file"
 _ARROW_NAMES: Final = {
     "s3": "s3",
@@ -56,32 +56,32 @@ _ARROW_NAMES: Final = {
 SCHEMES: Final = (_FILE, *_ARROW_NAMES)
 """The schemes of a `Location`."""
 _OF_HADOOP: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of file systems that every Spark knows, and Arrow if Hadoop is on the machine. Their URIs may have no host,
-such as ``hdfs:///run``: then the configuration of Hadoop names it."""
+"""Schemes of Hadoop's file systems, which Spark always supports. Their URIs may have no host, such as ``hdfs:///run``:
+then the configuration of Hadoop names it."""
 _AZURE: Final = frozenset({"abfs", "abfss"})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """At least two letters, so that a drive letter is a path."""
 _ONE_REQUEST: Final = "allow_delayed_open=true"
-"""Lets S3 take a small file in one request, and not in three."""
+"""Option of S3 that writes a small file with one request instead of three."""
 _OF_URIS: Final = "%:/?#[]@!$&'()*+,;="
-"""Characters of a URI beside letters and digits; others, such as a blank, people write as they are."""
+"""Characters of a URI beside letters and digits; others, such as a blank, are escaped."""
 _IN_PYTHON: Final = "py::"
-"""What Arrow puts before the names of file systems that are made in Python."""
+"""Arrow's prefix of the type names of file systems made in Python."""
 _CLIENTS: Final = {**dict.fromkeys(_OF_HADOOP, hdfs_of), **dict.fromkeys(_AZURE, azure_of)}
-"""By scheme: who makes the file system of a URI, where Arrow does not."""
+"""By scheme: the function that makes the file system of a URI, if it is not Arrow's own."""
 _FOLDERS_FIRST: Final = frozenset({"local", HDFS, "mock", "subtree"})
 _HIDES_FOLDERS: Final = "gcs"
-"""The type whose lists of a folder leave out folders in it, unless an object was made for these."""
+"""The type whose listings omit subfolders that have no object of their own."""
 _NOT_THERE: Final = FileType.NotFound
 
 
 def has_folders(filesystem: FileSystem) -> bool:
-    """Return whether a folder must be made before there can be files in it; object stores only have names."""
+    """Return whether a folder must be created before its files; object stores only have names."""
     return filesystem.type_name.removeprefix(_IN_PYTHON) in _FOLDERS_FIRST
 
 
 def uri_of(place: str | PathLike[str]) -> str:
-    """Return a place as it was given: a `Path` that was made of a URI has lost a slash or two."""
+    """Return a place as text, with the slashes restored that a `Path` removes from a URI."""
     given = fspath(place)
     scheme = scheme_of(given)
     if scheme is None or scheme == _FILE or given[len(scheme) :].startswith("://"):
@@ -91,7 +91,7 @@ def uri_of(place: str | PathLike[str]) -> str:
 
 
 def scheme_of(place: str | PathLike[str]) -> str | None:
-    """Return the scheme of a URI, in lower case; None for a path, which may have colons that no slash follows."""
+    """Return the scheme of a URI, in lower case; None for a path, which may have a colon without a slash after it."""
     match = _SCHEME.match(fspath(place))
     return None if match is None else match[1].lower()
 
@@ -107,12 +107,12 @@ def is_in_hadoop(scheme: str) -> bool:
 
 
 def is_in_object_store(place: str | PathLike[str]) -> bool:
-    """Return whether a place is a URI of an object store that a `Location` can be in."""
+    """Return whether a place is a URI of an object store that `Location` supports."""
     return scheme_of(place) in _ARROW_NAMES.keys() - _OF_HADOOP
 
 
 def local_path(place: str | PathLike[str], use: str) -> Path:
-    """Return the path of what must be on this machine: a path, or a URI like ``file:///shared/run``.
+    """Return the path of a place that must be on this machine: a path, or a URI like ``file:///shared/run``.
 
     ``use`` names the argument in errors, such as ``--out``. Raises `ConfigurationError` for an empty text, for a URI of
     another scheme, or a ``file:`` URI that names another machine.
@@ -120,7 +120,7 @@ def local_path(place: str | PathLike[str], use: str) -> Path:
     given = uri_of(place)
     scheme = scheme_of(given)
     if scheme is None:
-        if not given:  # pathlib takes it as the current folder; it is rather a variable of a shell that is not set
+        if not given:  # pathlib reads it as the current folder; more likely it is an unset variable of a shell
             raise ConfigurationError(f"{use} is empty: give a path, or '.' for the current folder")
         return Path(given)
     if scheme != _FILE:
@@ -152,7 +152,7 @@ def without_secrets(uri: str) -> str:
     except ValueError:
         return "..."
     user, at, host = parts.netloc.rpartition("@")
-    if parts.scheme in _AZURE:  # what stands where others have the user is the container
+    if parts.scheme in _AZURE:  # the user part of the URI is the container
         host = user.partition(":")[0] + at + host
     if not host and uri.startswith(f"{parts.scheme}://"):
         return f"{parts.scheme}://{parts.path}"  # urlunsplit leaves out the slashes
@@ -161,23 +161,22 @@ def without_secrets(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder or a file, which need not be there. It can be pickled, so that tasks can have it."""
+    """A folder or a file, which need not exist. It can be pickled for tasks."""
 
     filesystem: FileSystem = field(repr=False)
     path: str
     """Its path on ``filesystem``."""
     shown: str
-    """What people are shown: a path, or the URI without secrets."""
+    """The path, or the URI without secrets, for output."""
     uri: str = field(default="", repr=False)
-    """The path, or the URI with its secrets, by which other clients find it."""
+    """The path, or the URI with its secrets, for other clients."""
 
     @classmethod
     def of(cls, place: str | PathLike[str], use: str) -> Self:
         """Return the location of a path or a URI; ``use`` names the argument in errors, such as ``--out``.
 
-        Raises `ConfigurationError` for a scheme that is not supported, and for a URI that Arrow does not understand or
-        whose file system cannot be had: wrong options, no such bucket. Raises `MissingExtraError` for HDFS without
-        the extra.
+        Raises `ConfigurationError` for an unsupported scheme, an invalid URI, or an unavailable file system, such as
+        for wrong options or a missing bucket. Raises `MissingExtraError` for HDFS without the extra.
         """
         given = uri_of(place)
         scheme = scheme_of(given)
@@ -226,18 +225,18 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Return whether it is on a disk of this machine, or on one that looks so."""
+        """Return whether it is on a local or mounted disk of this machine."""
         return isinstance(self.filesystem, LocalFileSystem)
 
     @property
     def local(self) -> Path:
-        """Return the path of a local one."""
+        """Return the path of a local location."""
         assert self.is_local, f"{self.shown} is not on this machine"
         return Path(self.path)
 
     @property
     def draft(self) -> Self:
-        """Return where `put` writes a file of a file system with folders first. A process that is killed leaves it."""
+        """Return the temporary file of `put` on a file system with folders. A killed process may leave it behind."""
         name = f".{self.name}.new"
         return replace(
             self,
@@ -246,12 +245,12 @@ class Location:
         )
 
     def info(self) -> FileInfo:
-        """Return what the file system says of it: type (`FileType.NotFound` if it is not there), size and time."""
+        """Return its type (`FileType.NotFound` if it does not exist), size and modification time."""
         with self._named_errors():
             return self.filesystem.get_file_info(self.path)
 
     def is_dir(self) -> bool:
-        """Return whether it is a folder; in an object store, whether something is in it."""
+        """Return whether it is a folder; in an object store, whether it has objects."""
         return bool(self.info().type == FileType.Directory)
 
     def is_file(self) -> bool:
@@ -259,9 +258,9 @@ class Location:
         return bool(self.info().type == FileType.File)
 
     def refuse_missing_bucket(self) -> None:
-        """Raise `ConfigurationError` if it is in a bucket, or a container, that is not there.
+        """Raise `ConfigurationError` if its bucket or container does not exist.
 
-        Ask only when something is missing already: who may use a bucket need not be allowed to ask for it.
+        Call it only after another operation failed: keys for a bucket may not permit a query for the bucket itself.
         """
         if has_folders(self.filesystem):
             return
@@ -274,11 +273,11 @@ class Location:
                 )
 
     def files(self, *, recursive: bool = False) -> list[FileInfo]:
-        """Return the files in a folder, sorted by path, each with path, size and time; none if it is not there."""
+        """Return the files in a folder, sorted by path, with path, size and time; none if the folder is missing."""
         return [found for found in self.children(recursive=recursive) if found.type == FileType.File]
 
     def children(self, *, recursive: bool = False) -> list[FileInfo]:
-        """Return the files and folders in a folder, sorted by path; none if it is not there."""
+        """Return the files and folders in a folder, sorted by path; none if the folder is missing."""
         hides_folders = self.filesystem.type_name == _HIDES_FOLDERS
         with self._named_errors():
             selector = FileSelector(self.path, recursive=recursive or hides_folders, allow_not_found=True)
@@ -292,20 +291,20 @@ class Location:
         return sorted(inside, key=lambda one: str(one.path))
 
     def beneath(self, found: FileInfo) -> str:
-        """Return the path of what `children` found, from here."""
+        """Return the path of a result of `children`, relative to this folder."""
         return posixpath.relpath(found.path, self.path)
 
     def read(self) -> bytes:
-        """Return the content of a file; raise `FileNotFoundError` if it is not there, and `OSError` if unreadable."""
+        """Return the content of a file; raise `FileNotFoundError` if it is missing, and `OSError` if unreadable."""
         with self.filesystem.open_input_file(self.path) as file:
             return bytes(file.read())
 
     def put(self, content: bytes) -> None:
-        """Create or replace a file in one step, durably; the folder must be there if the file system has folders."""
+        """Create or replace a file in one step, durably; the folder must exist if the file system has folders."""
         if self.is_local:
             replace_whole(self.local, content)
         elif has_folders(self.filesystem):
-            # Others would see the file while it is written.
+            # Written to a draft, because readers see an open file.
             draft = self.draft
             with draft.opened() as file:
                 file.write(content)
@@ -317,22 +316,22 @@ class Location:
 
     @contextmanager
     def opened(self) -> Iterator[NativeFile]:
-        """Open a file to write it from its beginning; in an object store it is there when the block ends, not before.
+        """Open a file for writing from its beginning; in an object store it appears at the end of the block.
 
-        The folder must be there if the file system has folders.
+        The folder must exist if the file system has folders.
         """
         with self._named_errors(), self.filesystem.open_output_stream(self.path) as file:
             yield file
 
     def make_folder(self) -> None:
-        """Create a folder, and those that it is in, if the file system has folders and it is missing."""
+        """Create a missing folder with its parents, if the file system has folders."""
         if has_folders(self.filesystem):
             with self._named_errors():
                 self.filesystem.create_dir(self.path, recursive=True)
 
     @contextmanager
     def being_written(self, then: str) -> Iterator[None]:
-        """Raise what keeps a program from writing here as a `StorageError`, which ends with ``then``: what to do."""
+        """Raise an `OSError` of a write as a `StorageError`, whose text ends with ``then``, the remedy."""
         try:
             yield
         except OSError as error:
@@ -343,7 +342,7 @@ class Location:
             ) from error
 
     def remove(self) -> None:
-        """Remove a file or a folder with all that is in it; it need not be there."""
+        """Remove a file, or a folder with its content, if it exists."""
         if self.is_local:
             if self.local.is_file():
                 self.local.unlink(missing_ok=True)
@@ -358,11 +357,11 @@ class Location:
                 elif kind != _NOT_THERE:
                     self.filesystem.delete_file(self.path)
             except FileNotFoundError:
-                return  # somebody else was faster
+                return  # another process removed it
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Raise what goes wrong elsewhere as a `StorageError`; on this machine as the `OSError` that it is."""
+        """Raise an `OSError` of a remote file system as a `StorageError`; leave one of this machine unchanged."""
         try:
             yield
         except OSError as error:

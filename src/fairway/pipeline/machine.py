@@ -1,6 +1,6 @@
 """The cores and memory that an embedded Spark may use on this machine, also inside a container.
 
-The figures are read once when a session starts; nothing here decides about correctness.
+They are read once, when a session starts. They affect speed and memory, not results.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 MIB: Final = 1_048_576
 
 MEMORY_SHARE: Final = 0.3
-"""Share of the available memory that the JVM may take. It takes what it is given, and the Python workers, the
-page cache and other programs need the rest."""
+"""Share of the available memory for the JVM, which uses all of it. The Python workers, the page cache and other
+programs need the rest."""
 MIN_MEMORY_MIB: Final = 1_024
-"""Enough for the tests; with less Spark refuses to start or spends its time collecting garbage."""
+"""Least memory of the JVM. With less, Spark does not start or spends its time on garbage collection."""
 MAX_MEMORY_MIB: Final = 8_192
-"""More does not make batch work on one machine faster; larger jobs belong in a session of one's own."""
+"""Most memory of the JVM. More does not speed up batch work on one machine; larger jobs need their own session."""
 
 PASSING_ON_MIB: Final = 256
-"""What a task needs in the JVM that only passes blobs of some megabytes on."""
+"""Memory of a task in a JVM that only passes on blobs of some megabytes."""
 
 _ASSUMED_AVAILABLE_MIB: Final = 4_096
 _MEMINFO: Final = Path("/proc/meminfo")
@@ -28,26 +28,26 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def available_memory_mib(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Return the memory that programs can still get here, limited by the container if there is one."""
+    """Return the available memory, limited by the container if there is one."""
     candidates = [size for size in (_from_meminfo(meminfo), _from_cgroup(cgroup)) if size is not None]
     return min(candidates) // MIB if candidates else _physical_memory_mib()
 
 
 def jvm_memory_mib(available_mib: int | None = None) -> int:
-    """Return how much memory to give the JVM."""
+    """Return the memory for the JVM."""
     available = available_memory_mib() if available_mib is None else available_mib
     return min(max(int(available * MEMORY_SHARE), MIN_MEMORY_MIB), MAX_MEMORY_MIB)
 
 
 def jvm_memory_to_pass_on_mib(tasks: int, available_mib: int | None = None) -> int:
-    """Return how much memory to give a JVM that passes on what so many tasks in Python work on."""
+    """Return the memory for a JVM that only passes on blobs for ``tasks`` tasks in Python."""
     needed = MIN_MEMORY_MIB // 2 + tasks * PASSING_ON_MIB
     return max(MIN_MEMORY_MIB, min(needed, jvm_memory_mib(available_mib)))
 

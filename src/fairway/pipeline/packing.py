@@ -1,6 +1,6 @@
-"""Columns of binary as `Packed`: their values one behind the other in one buffer, which NumPy reads at any place.
+"""Binary columns as `Packed`: all values in one buffer, which NumPy reads at any position.
 
-And whether compression makes them smaller, which it does not where they are encrypted or random.
+`dense_columns` finds columns that compression does not make smaller, such as encrypted or random ones.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fairway.pipeline.columnar.cursor import SPARE_BYTES, Packed
 
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 4_096
-"""Of a column so many values are looked at, of each so many bytes."""
+"""Samples of a column: the number of values, and the bytes of each."""
 _SAVED_SHARE: Final = 0.05
-"""To save less is not worth its time."""
+"""Least saving that is worth the time for compression."""
 _QUICK: Final = pa.Codec("lz4")
 
 
 def dense_columns(table: pa.Table) -> list[str]:
-    """Return the columns of binary that compression does not make smaller by a twentieth, by some of their values.
+    """Return the binary columns that compression does not make smaller by `_SAVED_SHARE`, by a sample of their values.
 
-    These are hashes, and contents that are encrypted, or files that are compressed already.
+    Such columns have hashes, encrypted contents, or compressed files.
     """
     return [
         field.name for field in table.schema if pa.types.is_binary(field.type) and _is_dense(table.column(field.name))
@@ -52,7 +52,7 @@ def packed(payloads: pa.Array) -> Packed:
         data[: end - begin] = np.frombuffer(values, np.uint8)[begin:end]
     starts, ends = offsets[:-1] - begin, offsets[1:] - begin
     if payloads.null_count:
-        # Arrow allows bytes behind null.
+        # Arrow allows bytes in the buffer for a null.
         ends = np.where(payloads.is_valid().to_numpy(zero_copy_only=False), ends, starts)
     return Packed(data, starts, ends)
 

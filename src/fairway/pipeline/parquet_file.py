@@ -1,8 +1,8 @@
-"""`opened_parquet`: opens a Parquet file for reading, with as much memory as the storage needs.
+"""`opened_parquet`: opens a Parquet file for reading, with buffers that suit the storage.
 
-Arrow by default reads all wanted columns of a row group before it decodes the first row. Where each read takes a
-request it is the right thing. On a disk it takes memory for the whole row group, some 400 MB for 20,000 messages in
-segments, and to get that memory takes more time than to decode it.
+By default Arrow reads all wanted columns of a row group before it decodes the first row. This suits a storage in which
+each read is a request. On a disk it needs memory for the whole row group, some 400 MB for 20,000 messages in segments.
+Allocating this memory takes more time than decoding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 _READ_BYTES: Final = 1_048_576
-"""So much of a column is read at once from a disk."""
+"""Bytes of a column in one read from a disk."""
 
 
 def opened_parquet(
@@ -24,10 +24,10 @@ def opened_parquet(
     *,
     dictionaries: Collection[str] = (),
 ) -> pq.ParquetFile:
-    """Return an open file of a file system as a Parquet file; its footer need not be read if it is known.
+    """Return an open file of a file system as a Parquet file; ``metadata``, if known, saves the read of its footer.
 
-    Columns among ``dictionaries`` are read as such, which is quicker where values are few and rows many.
-    Raises `OSError` or `pyarrow.ArrowInvalid` if it is none.
+    Columns in ``dictionaries`` are read as dictionary arrays, which is faster for few distinct values in many rows.
+    Raises `OSError` or `pyarrow.ArrowInvalid` if it is not a Parquet file.
     """
     told = {"metadata": metadata, "read_dictionary": list(dictionaries)}
     if isinstance(filesystem, LocalFileSystem):

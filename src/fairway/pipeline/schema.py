@@ -1,8 +1,8 @@
-"""Reads the schema of a table in Spark's DDL: its names and types, and the same schema in Arrow.
+"""Parses the schema of a table in Spark's DDL: its names and types, and the same schema in Arrow.
 
-It knows the types that fairway's tables use: those of `_ARROW`, arrays of them, and structs.
+It supports the types of fairway's tables: those of `_ARROW`, arrays of them, and structs.
 
-A time is in a table twice (`fairway.pipeline.instants`): as an instant and as an exact integer.
+A table has each time twice (`fairway.pipeline.instants`): as an instant and as an exact integer.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def columns_of(ddl: str) -> tuple[str, ...]:
 
 
 def types_of(ddl: str) -> dict[str, str]:
-    """Return the type of each column, as DDL has it, by name."""
+    """Return the DDL type of each column, by name."""
     return dict(_named(part, " ") for part in _top_level(ddl))
 
 
 def arrow_schema(ddl: str) -> pa.Schema:
-    """Return a table's schema in Arrow; raises `KeyError` for a type that no table has."""
+    """Return a table's schema in Arrow; raise `KeyError` for an unsupported type."""
     return pa.schema([(name, _arrow_type(kind)) for name, kind in types_of(ddl).items()])
 
 
 def exact_schema(ddl: str) -> pa.Schema:
-    """Return a table's schema in Arrow without its instants: the columns that it is computed with."""
+    """Return a table's schema in Arrow without its instants, for computations."""
     return pa.schema([field for field in arrow_schema(ddl) if field.type != INSTANT])
 
 
@@ -69,7 +69,7 @@ def _named(part: str, separator: str) -> tuple[str, str]:
 
 
 def _top_level(ddl: str) -> list[str]:
-    """Split DDL at the commas that are not inside of a type."""
+    """Split DDL at the commas outside of types."""
     parts, depth = [""], 0
     for character in ddl:
         depth += (character == "<") - (character == ">")

@@ -1,7 +1,7 @@
-"""A Spark session in this process, set up for archives on one machine.
+"""A Spark session in this process, configured for archives on one machine.
 
-A program with a session of its own passes it to the functions of the pipeline, which use it unchanged. This module
-starts one for all others. Under ``spark-submit`` it sets only the name, and the cluster's settings hold.
+A program with its own session passes it to the functions of the pipeline, which use it unchanged. For other programs
+this module starts a session. Under ``spark-submit`` it sets only the name, and the cluster's settings hold.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ DEFAULT_APP_NAME: Final = "fairway"
 MAX_RECORDS_PER_BATCH: Final = 1_000
 """Rows in one Arrow batch. A message has up to 150 KiB, so a batch up to 150 MiB; more rows gain no speed."""
 MAX_SHUFFLE_PARTITIONS: Final = 64
-"""Spark's default of 200 is for clusters; each one costs a task."""
+"""Largest number of shuffle partitions, each of which costs a task; Spark's default of 200 is for clusters."""
 WRITTEN_TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""Spark writes instants as other tools do, with statistics, and not as INT96."""
+"""Setting for instants in microseconds, with statistics, as other tools write them, instead of INT96."""
 SHORT_JOB_BYTES: Final = 268_435_456
-"""An input of less makes a job of seconds, for `create_session`."""
+"""Size of the input below which a job takes seconds (``little_java`` of `create_session`)."""
 TASK_ATTEMPTS: Final = 4
-"""As on a cluster. A local master gives a task one attempt by default, so that a killed Python worker ends the job."""
+"""Attempts at a task, as on a cluster. The default of a local master is one, so a killed worker would end the job."""
 
 WORKER_DAEMON: Final = "fairway.pipeline.worker_daemon"
-"""What forks the Python workers of a session on this machine."""
+"""Module that forks the Python workers of a session on this machine."""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
-# The parallel collector suits batch work; and G1, the default, can corrupt data in Java 25 before 25.0.3 (JDK-8377811,
-# for which Spark's documentation advises against those), and nothing newer is on PyPI.
+# The parallel collector suits batch work. G1, the default, can corrupt data in Java 25 before 25.0.3 (JDK-8377811;
+# Spark's documentation advises against these versions), and PyPI has no newer one.
 _COLLECTOR: Final = "-XX:+UseParallelGC"
-# Where Java only passes on what Python works on, hardly anything survives a collection. Several threads then mostly
+# If Java only passes on the data of Python, few objects survive a collection. Several collector threads then mostly
 # wait for each other, and take the cores from the workers.
 _COLLECTOR_OF_LITTLE_JAVA: Final = "-XX:+UseSerialGC"
 _FEW_CORES: Final = 4
-"""With more cores more tasks wait while one thread collects."""
+"""Most cores for the serial collector; with more cores, more tasks wait for its single thread."""
 
-# The first of the JVM's two compilers only: the second does not pay for itself in a job of seconds, nor where Java only
-# passes on what Python works on.
+# Only the first of the JVM's two compilers: the second one costs more than it saves in a job of seconds, or if Java
+# only passes on the data of Python.
 _LITTLE_JAVA_OPTION: Final = "-XX:TieredStopAtLevel=1"
 
-# Workers keep the memory that they had: they work on one table of some megabytes after the other, and to give back and
-# get again the pages of each costs more time than to copy them. Arrow takes its memory from mimalloc, because the GNU C
-# library, whose variables are those of MALLOC, gets any value of 32 MiB or more anew.
+# Workers keep their memory: they process one table of some megabytes after the other, and returning and requesting the
+# pages of each table costs more time than copying it. Arrow uses mimalloc, because the GNU C library, which the MALLOC
+# variables configure, requests memory anew for any value of 32 MiB or more.
 _WORKER_MEMORY: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
     "MIMALLOC_PURGE_DELAY": "-1",
     "MALLOC_MMAP_THRESHOLD_": str(33_554_432),
     "MALLOC_TRIM_THRESHOLD_": str(4_294_967_296),
     "MALLOC_TOP_PAD_": str(67_108_864),
-    # Large pages, which take a sixth of the page faults (glibc 2.35 and later; others pass over it).
+    # Large pages, with a sixth of the page faults (glibc 2.35 and later; others ignore it).
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 
@@ -71,17 +71,16 @@ _WORKER_MEMORY: Final = {
 def create_session(
     app_name: str = DEFAULT_APP_NAME, *, little_java: bool = False, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session that is already active in this process, or start one.
+    """Return the active session of this process, or start one.
 
-    ``little_java`` starts a session for work of seconds, or for work that Python does; ``config`` overrides single
-    settings, by Spark's names. Raises `ConfigurationError` when there is no Java that Spark runs on or Spark does not
-    start.
+    ``little_java`` starts a session for jobs of seconds, or for jobs that run mostly in Python; ``config`` overrides
+    settings, by Spark's names. Raises `ConfigurationError` if no suitable Java is found or Spark does not start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program and knows master and memory
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, and sets master and memory
         return builder.getOrCreate()
     for name, value in {**embedded_settings(little_java=little_java), **(config or {})}.items():
         builder = builder.config(name, value)
@@ -115,21 +114,21 @@ def session_or_own(
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks the session's Spark runs at once; over Spark Connect, which does not tell, as here."""
+    """Return the number of concurrent tasks of the session; for Spark Connect, which hides it, this machine's cores."""
     return spark.sparkContext.defaultParallelism if isinstance(spark, SparkSession) else machine.cores()
 
 
 def with_own_settings(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with settings of its own, so that the caller's hold for the caller alone.
+    """Return a session of the same Spark with its own settings, so that the caller's settings stay unchanged.
 
-    Over Spark Connect it is the same session.
+    For Spark Connect it is the same session.
     """
     return spark.newSession() if isinstance(spark, SparkSession) else spark
 
 
 @contextmanager
 def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session inside a block, and restore them after it: the session may be the caller's."""
+    """Change settings of a session inside a block, and restore them after it; the caller may own the session."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -146,7 +145,7 @@ def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
 def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
     """Return the settings of a session on this machine."""
     cores = machine.cores()
-    # The JVM takes what it is given, whether it needs it or not.
+    # The JVM uses all memory that it gets, so a session with little work in Java gets less.
     memory_mib = machine.jvm_memory_to_pass_on_mib(cores) if little_java else machine.jvm_memory_mib()
     return {
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
@@ -155,7 +154,7 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # By default Spark gives a task up after 15 s without an answer of its own worker, which is too short on a busy
+        # By default Spark fails a task after 15 s without an answer of its worker, which is too short on a busy
         # machine.
         "spark.python.authenticate.socketTimeout": "10m",
         "spark.python.daemon.module": WORKER_DAEMON,
@@ -163,23 +162,22 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(min(2 * cores, MAX_SHUFFLE_PARTITIONS)),
-        # Where Spark may join small partitions afterwards it begins with many, so that what one task sorts stays small
-        # whatever the size of the input.
+        # Adaptive queries start with many partitions and coalesce small ones, so that one task never sorts much data.
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(MAX_SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
-        # It tells why a shuffle's file was damaged on its way to another machine.
+        # Shuffle checksums only diagnose files damaged on the way to another machine.
         "spark.shuffle.checksum.enabled": "false",
-        # Python compressed the columns of blobs before.
+        # The columns of blobs are compressed in Python.
         "spark.shuffle.compress": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},
     }
 
 
 def _end_java(interrupt: BaseException) -> None:
-    """Kill the Java process that was being started when an interrupt came.
+    """Kill the Java process whose start was interrupted.
 
-    Spark removes the folder in which that process would tell its port, and with it fails to start but does not end. It
-    is nowhere to be had but in the frames that the interrupt left.
+    Spark removes the folder into which this process writes its port; the process then fails to start but does not end.
+    Only the frames in the traceback of the interrupt still reference it.
     """
     for frame, _ in walk_tb(interrupt.__traceback__):
         for value in list(frame.f_locals.values()):
@@ -196,10 +194,10 @@ def _java_options(cores: int, *, little_java: bool) -> str:
 
 def worker_environment(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables under which Spark and its Python workers start."""
-    # Workers import the very code that the driver runs, installed or not.
+    # Workers import the same code as the driver, installed or not.
     own_code = str(Path(__file__).parents[2])
     return {
-        # Spark would start `python3` from the path, which need not be this interpreter nor have its packages.
+        # By default Spark starts `python3` from the path, which may be another interpreter without these packages.
         "PYSPARK_PYTHON": environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, [own_code, environ.get("PYTHONPATH")])),
         "JAVA_HOME": str(java_home),
@@ -208,7 +206,7 @@ def worker_environment(java_home: Path, environ: Mapping[str, str] = os.environ)
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while Spark starts, which copies them, and put back what was there."""
+    """Set variables while Spark starts and copies them, then restore the old values."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

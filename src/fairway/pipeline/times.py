@@ -1,8 +1,7 @@
-"""Times as people and other systems write them: ISO 8601, or whole milliseconds since the Unix epoch, as in Kafka.
+"""Parses times: ISO 8601, or whole milliseconds since the Unix epoch, as in Kafka.
 
-Waku timestamps are nanoseconds. Invariant: a range from ``first_ns(a)`` to ``last_ns(b)`` has all messages of the
-milliseconds ``a`` and ``b``, and of what lies between; a time that is written with more than three digits behind the
-second is exact.
+Waku timestamps are nanoseconds. Invariant: a range from ``first_ns(a)`` to ``last_ns(b)`` includes all messages of the
+milliseconds ``a`` and ``b``, and between them. A time with more than three decimal digits of a second is exact.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ _NUMBER: Final = re.compile(r"[+-]?\d{1,30}")
 _MS_DIGITS: Final = 3
 _NS_DIGITS: Final = 9
 _MAX_MS: Final = (2**63 - 1) // NS_PER_MS
-"""The last millisecond of a signed 64-bit number of nanoseconds: in the year 2262."""
+"""The last millisecond of a signed 64-bit number of nanoseconds, in the year 2262."""
 _SECONDS: Final = range(10**9, 10**11)
-"""Numbers that are seconds of the years 2001 to 5138. As milliseconds they would be of 1970 to 1973, before any message
-of Waku."""
+"""Numbers that are seconds, of the years 2001 to 5138. As milliseconds they are in 1970 to 1973, before Waku."""
 _NOT_MS: Final = (
     (10**3 * _MAX_MS, "of nanoseconds leave the last six digits out"),
     (_MAX_MS, "of microseconds leave the last three digits out"),
 )
-"""What too great a number may be, from which on."""
+"""Bounds of milliseconds, each with the remedy for a number above it."""
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d{1,6})D)?(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
     r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,9})?)S)?)?",
@@ -47,22 +45,22 @@ def first_ns(text: str, what: str) -> int:
 
 
 def last_ns(text: str, what: str) -> int:
-    """Return the last nanosecond of a time: of its millisecond, if it has no more than three digits behind the second.
+    """Return the last nanosecond of a time: of its millisecond, if it has at most three decimal digits of a second.
 
-    Otherwise as `first_ns`.
+    Otherwise it returns the same as `first_ns`.
     """
     time_ns, is_exact = _parsed(text, what)
     return time_ns if is_exact else time_ns + NS_PER_MS - 1
 
 
 def exact_text(time_ns: int) -> str:
-    """Return a time as ISO text, exact to the nanosecond, which `first_ns` and `last_ns` read as this very time."""
+    """Return a time as ISO text, exact to the nanosecond; `first_ns` and `last_ns` parse it to the same time."""
     seconds, fraction_ns = divmod(time_ns, NS_PER_S)
     return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{fraction_ns:09d}Z"
 
 
 def duration_ms(text: str, what: str) -> int:
-    """Return a length of time in milliseconds: a whole number of them, or ISO 8601 such as ``PT10M`` or ``PT0.5S``.
+    """Return a duration in milliseconds, from whole milliseconds or ISO 8601 such as ``PT10M`` or ``PT0.5S``.
 
     ``what`` names it in the error, a `ConfigurationError`.
     """
@@ -83,7 +81,7 @@ def duration_ms(text: str, what: str) -> int:
 
 
 def _parsed(text: str, what: str) -> tuple[int, bool]:
-    """Return a time in nanoseconds, and whether it has more digits than milliseconds."""
+    """Return a time in nanoseconds, and whether it is more precise than milliseconds."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return _checked_ms(int(text), what) * NS_PER_MS, False
@@ -102,7 +100,7 @@ def _parsed(text: str, what: str) -> tuple[int, bool]:
 
 
 def _checked_ms(time_ms: int, what: str) -> int:
-    """Return milliseconds since 1970, or raise `ConfigurationError` for a number that cannot be meant so."""
+    """Return milliseconds since 1970; raise `ConfigurationError` for a negative number or one in another unit."""
     told = f"{what} is milliseconds since 1970 or an ISO time, and {time_ms}"
     if time_ms < 0:
         raise ConfigurationError(f"{told} is negative: write a time before 1970 as ISO text, such as 1969-12-31T23:00Z")

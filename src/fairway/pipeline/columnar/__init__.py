@@ -1,9 +1,9 @@
-"""Reads many encoded messages at once: NumPy moves over positions in one buffer, not over messages.
+"""Decodes many messages at once: NumPy processes positions in one buffer instead of single messages.
 
-`FieldCursor` reads protobuf fields, `sds` and `segment` what fairway's messages and segments have in them. They read
-the **canonical** messages of a batch, those that every encoder of the field writes: each field once, in ascending order
-of the field numbers, nothing unknown in between. Of every other message they only say that it is not canonical; the
-scalar codecs (`fairway.wire.sds`, `fairway.wire.segment`) decide what it is.
+`FieldCursor` reads protobuf fields, `sds` and `segment` the fields of messages and segments. They read only the
+**canonical** messages of a batch, as all known encoders write them: each field once, in ascending order of the field
+numbers, without unknown fields. Any other message is only marked as not canonical; the scalar codecs
+(`fairway.wire.sds`, `fairway.wire.segment`) decode it.
 
-Invariant: what is read of a canonical message is what the scalar codec reads. A doubt costs time, never correctness.
+Invariant: for a canonical message the result is that of the scalar codec. A message in doubt is not canonical.
 """

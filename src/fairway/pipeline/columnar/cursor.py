@@ -1,7 +1,7 @@
-"""`FieldCursor`: walks over the protobuf fields of many messages, one step for all of them.
+"""`FieldCursor`: reads the protobuf fields of many messages, one field of all messages in each step.
 
-It knows the encoding of protobuf and no schema. Its caller asks for fields in the order in which encoders write them;
-a message that has anything else is not canonical, and nothing that was read of it may be used.
+It implements the encoding of protobuf without a schema. Its caller reads fields in the order in which encoders write
+them. A message with any other field is not canonical, and its results must not be used.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ Rows = npt.NDArray[np.intp]
 """Positions of messages in their batch."""
 
 SPARE_BYTES: Final = 16
-"""Bytes that are readable behind the last message. A tag and a varint fit, so neither needs a check of its bounds."""
+"""Readable bytes after the last message: enough for a tag and a varint, which then need no check of bounds."""
 
 _VARINT: Final = 0
 _LENGTH_DELIMITED: Final = 2
 _VARINT_TYPES: Final = {FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_BOOL}
 
 _CONTINUED: Final = 0x80
-"""The bit of a byte of a varint that says that another byte follows."""
+"""The bit of a varint's byte that announces another byte."""
 _VALUE_BITS: Final = 0x7F
-"""The bits of a byte of a varint that belong to the number."""
+"""The bits of a varint's byte that belong to the number."""
 _NUMBER_BYTES: Final = 9
-"""Bytes of the longest number that is read: 63 bits, which an int64 holds."""
+"""Bytes of the longest number: 63 bits, which fit an int64."""
 _LENGTH_BYTES: Final = 3
-"""Bytes of the longest length that is read: up to 2 MiB, more than any message has."""
+"""Bytes of the longest length: up to 2 MiB, more than the size of a message."""
 _FEW_MESSAGES: Final = 8
-"""So few messages do not repay a step of NumPy: if only they go on in a repeated field, they are not canonical."""
+"""Fewest messages for a further step in a repeated field; fewer are marked as not canonical, because a NumPy step
+costs more than their scalar decoding."""
 _SHORT_LIST: Final = 16
-"""So many elements are read even of few messages."""
+"""Number of elements that are read for any number of messages."""
 _FREE_ELEMENTS: Final = 65_536
 _ELEMENT_BYTES: Final = 32
-"""All messages of a batch may have `_FREE_ELEMENTS` elements in a field, and one more for each `_ELEMENT_BYTES` of the
-batch. An element takes some 200 bytes in columns, and an empty one only 2 in a message; so memory follows the batch."""
+"""Bound of a repeated field's elements in a batch: `_FREE_ELEMENTS`, plus one for each `_ELEMENT_BYTES` of the batch.
+An element takes some 200 bytes in columns, but an empty one only 2 in a message. So memory is bounded by the batch."""
 
 
 class Packed(NamedTuple):
-    """Messages in one buffer, with `SPARE_BYTES` behind the last one."""
+    """Messages in one buffer, with `SPARE_BYTES` after the last one."""
 
     data: Bytes
     starts: Numbers
@@ -59,14 +60,14 @@ class Packed(NamedTuple):
 
 
 class NumberColumn(NamedTuple):
-    """A number of each message, 0 where there is none."""
+    """A number of each message; 0 if the field is missing."""
 
     values: Numbers
     present: Mask
 
 
 class BytesColumn(NamedTuple):
-    """Where a field of each message is; its length is 0 where there is none."""
+    """The position of a field in each message; length 0 if the field is missing."""
 
     starts: Numbers
     lengths: Numbers
@@ -74,7 +75,7 @@ class BytesColumn(NamedTuple):
 
 
 class RepeatedColumn(NamedTuple):
-    """Where the elements of a repeated field are, message by message, and in each in their order."""
+    """The positions of a repeated field's elements, message by message, in their order."""
 
     owners: Rows
     """The message of each element."""
@@ -83,7 +84,7 @@ class RepeatedColumn(NamedTuple):
 
 
 def rows_of(mask: Mask) -> Rows:
-    """Return the rows of a mask; `numpy.flatnonzero` does the same, and takes longer to find out what it is given."""
+    """Return the rows of a mask, like `numpy.flatnonzero` but with less overhead."""
     return mask.nonzero()[0]
 
 
@@ -98,17 +99,17 @@ def _wire_type(kind: int) -> int:
 
 
 class FieldCursor:
-    """A position in each of many messages, which moves over their fields."""
+    """A position in each of many messages, which advances field by field."""
 
     def __init__(self, messages: Packed) -> None:
         self._data, starts, self._ends = messages
         self._positions = starts.copy()
         self._every = np.arange(len(starts))
         self.canonical: Mask = np.ones(len(starts), np.bool_)
-        """The messages whose fields were as asked for up to now; final after `finish`."""
+        """The messages that are canonical up to their positions; final after `finish`."""
 
     def finish(self) -> Mask:
-        """Return the canonical messages: those that have the fields that were asked for, and nothing else."""
+        """Return the mask of canonical messages: those that have only the fields that were read."""
         self.canonical &= self._positions == self._ends
         return self.canonical
 
@@ -141,9 +142,9 @@ class FieldCursor:
         return BytesColumn(starts, lengths, present)
 
     def repeated(self, tag: bytes, most: int) -> RepeatedColumn:
-        """Read repeated bytes, of which a canonical message has at most so many.
+        """Read repeated bytes; a canonical message has at most ``most`` of them.
 
-        Step n reads element n of all messages that have as many, so the steps are bounded by the longest list.
+        Step n reads element n of all messages with at least n elements, so the steps are bounded by the longest list.
         """
         room = _FREE_ELEMENTS + len(self._data) // _ELEMENT_BYTES
         rows = rows_of(self._at_tag(tag))
@@ -187,16 +188,16 @@ class FieldCursor:
         return slice(None) if present.all() else rows_of(present)
 
     def _varints(self, positions: Numbers, rows: Rows, longest: int) -> tuple[Numbers, Numbers]:
-        """Return varints of these messages and the positions behind them; longer ones are not canonical."""
+        """Return varints of these messages, and the positions after them; longer ones are not canonical."""
         values, behind, too_long = varints(self._data, positions, longest)
         self.canonical[rows[too_long]] = False
         return values, behind
 
 
 def varints(data: Bytes, positions: Numbers, longest: int) -> tuple[Numbers, Numbers, Rows]:
-    """Return the varints at some positions, the positions behind them, and which have more bytes than the longest.
+    """Return the varints at some positions, the positions after them, and the rows of varints that are too long.
 
-    The value of one that is too long is 0.
+    The value of a varint with more than ``longest`` bytes is 0.
     """
     first = data[positions]
     values, behind = first.astype(np.int64), positions + 1
@@ -214,7 +215,7 @@ def varints(data: Bytes, positions: Numbers, longest: int) -> tuple[Numbers, Num
 
 
 def _by_message(steps: list[RepeatedColumn], messages: int) -> RepeatedColumn:
-    """Return the elements that were read step by step, message by message."""
+    """Return the elements of all steps, sorted by message."""
     counts = np.zeros(messages, np.int64)
     for step in steps:
         counts[step.owners] += 1

@@ -1,7 +1,7 @@
-"""`read_sds`: where the fields of many SDS messages are, on either wire.
+"""`read_sds`: the positions of the fields of many SDS messages, on either wire.
 
-The order, numbers and types of the fields are those of the schemas. A canonical message obeys all that
-`SdsCodec.decode` demands, but for one rule that needs the text itself and is left to the caller: that ids are UTF-8.
+The order, numbers and types of the fields are those of the schemas. A canonical message obeys all rules of
+`SdsCodec.decode` except one: the caller must check that ids are UTF-8.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Wire:
         self.message = tags_of(message)
         self.entry = tags_of(entry)
         self.required = required
-        """Fields without which there is no message, whatever the others say."""
+        """Fields that every message must have."""
 
 
 _WIRES: Final = {
@@ -47,7 +47,7 @@ _WIRES: Final = {
 
 
 class EntryColumns(NamedTuple):
-    """The entries of one of the lists of all messages, message by message."""
+    """The entries of one list field, message by message."""
 
     owners: Rows
     """The message of each entry."""
@@ -57,7 +57,7 @@ class EntryColumns(NamedTuple):
 
 
 class SdsColumns(NamedTuple):
-    """Where the fields of SDS messages are; what is not canonical has no meaning."""
+    """The positions of the fields of SDS messages; those of a message that is not canonical are undefined."""
 
     canonical: Mask
     ids: dict[str, BytesColumn]
@@ -69,7 +69,7 @@ class SdsColumns(NamedTuple):
 
 
 def read_sds(codec: SdsCodec, messages: Packed, most_entries: int) -> SdsColumns:
-    """Read the messages of one wire; a canonical one has at most so many entries in each list."""
+    """Read the messages of one wire; a canonical one has at most ``most_entries`` entries in each list."""
     wire = _WIRES[codec]
     # The scalar codec counts both lists together.
     most_entries = min(most_entries, MAX_ENTRIES // len(LISTS))
@@ -100,9 +100,9 @@ def read_sds(codec: SdsCodec, messages: Packed, most_entries: int) -> SdsColumns
 
 
 def _entries(wire: _Wire, data: Bytes, elements: RepeatedColumn, canonical: Mask) -> EntryColumns:
-    """Read the entries of a list, and take the messages of those that are not canonical out of the mask.
+    """Read the entries of a list, and remove the messages with entries that are not canonical from the mask.
 
-    A canonical entry has an id, and no empty field: what an empty one stands for is not the same on both wires.
+    A canonical entry has an id and no empty field, because an empty field has different meanings on the two wires.
     """
     cursor = FieldCursor(Packed(data, elements.starts, elements.starts + elements.lengths))
     columns = {name: cursor.length_delimited(tag) for name, tag in wire.entry.items()}

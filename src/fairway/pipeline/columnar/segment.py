@@ -1,7 +1,7 @@
 """`read_segments`: the headers of many segments, in either format.
 
-A canonical segment obeys every rule of `SegmentFormat.decode`. Of what is none, `surely_whole` finds most of what
-`SegmentFormat.is_segment` would call a whole message; the rest is left to the format itself.
+A canonical segment obeys every rule of `SegmentFormat.decode`. Of the other contents, `surely_whole` finds most whole
+messages, as defined by `SegmentFormat.is_segment`; the caller passes the rest to the format itself.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from fairway.wire.segment import HASH_BYTES, MAX_SEGMENTS, WAKU_SEGMENTS, Segmen
 _WAKU_TAGS: Final = tags_of(segment_pb2.SegmentMessageProto)
 _LIP_243_TAGS: Final = tags_of(segment_pb2.SegmentMessage)
 _HASH_TAG: Final = _WAKU_TAGS["entire_message_hash"]
-"""The same in both formats."""
+"""The tag of the hash, the same in both formats."""
 _UINT32_MAX: Final = 2**32 - 1
 
 _FIXED_BYTES: Final = np.array([0, 8, 0, 0, 0, 4, 0, 0])
-"""Bytes that a field of each wire type has behind its tag, as far as the type alone tells."""
+"""Bytes after the tag of a field, by wire type; 0 for types of variable length."""
 _VARINT, _LENGTH_DELIMITED, _GROUP_START, _GROUP_END, _FIRST_UNUSED = 0, 2, 3, 4, 6
-"""Wire types of protobuf; those from 6 on do not exist."""
+"""Wire types of protobuf; types from 6 on do not exist."""
 _FIRST_TAG: Final = 1 << 3
-"""The least tag: that of field 1."""
+"""The smallest tag, of field 1."""
 _STEPS: Final = 16
-"""Fields of a content that are looked at; text and random bytes fail at the second on average."""
+"""Largest number of fields that are checked; text and random bytes fail at the second on average."""
 _FEW_CONTENTS: Final = 32
-"""So few contents do not repay a step of NumPy."""
+"""Fewest contents for a NumPy step."""
 _TAG_BYTES, _VALUE_BYTES = 5, 9
-"""Bytes of the longest tag and varint that are looked at."""
+"""Bytes of the longest tag and of the longest varint that are checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class SegmentColumns:
     """The headers of segments."""
 
     rows: Rows
-    """Which contents the segments are."""
+    """The rows of the contents that are segments."""
     hash_starts: Numbers
-    """Where the hash of the payload is, of `HASH_BYTES`."""
+    """The positions of the payload hashes, each of `HASH_BYTES`."""
     index: Numbers
     is_parity: Mask
     data_count: Numbers
@@ -71,7 +71,7 @@ class SegmentColumns:
 
 def read_segments(segment_format: SegmentFormat, contents: Packed) -> SegmentColumns:
     """Read the canonical segments among some contents."""
-    # The hash is required and comes first, so most of what is no segment shows it in its first byte.
+    # The hash is required and first, so the first byte excludes most contents that are not segments.
     begun = contents.starts < contents.ends
     begun &= contents.data[contents.starts] == _HASH_TAG[0]
     rows = rows_of(begun)
@@ -100,7 +100,7 @@ def _read_waku(rows: Rows, contents: Packed) -> tuple[Mask, SegmentColumns]:
         index=np.where(is_parity, parity_index, index),
         is_parity=is_parity,
         data_count=data_count,
-        # What a data segment has there is ignored.
+        # The parity count of a data segment is ignored.
         parity_count=np.where(is_parity, parity_count, 0),
     )
 
@@ -128,17 +128,17 @@ def _read_lip_243(rows: Rows, contents: Packed) -> tuple[Mask, SegmentColumns]:
 
 
 def _uint32(cursor: FieldCursor, tag: bytes) -> Numbers:
-    """Read a number of 32 bits. A larger one is cut or refused by the codec, so it is not canonical."""
+    """Read a 32-bit number. The codec truncates or rejects a larger one, so it is not canonical."""
     values = cursor.varint(tag).values
     cursor.canonical &= values <= _UINT32_MAX
     return values
 
 
 def surely_whole(segment_format: SegmentFormat, contents: Packed) -> Mask:
-    """Return which contents are surely whole messages: with SEGMENTATION, most of those that are no protobuf.
+    """Return the mask of contents that are surely whole messages: with SEGMENTATION, most contents without protobuf.
 
-    A walk over their fields, whatever these are, meets what no message of protobuf has: field 0, a wire type that does
-    not exist, a field that goes beyond the end, the end of a group that did not begin, a group without an end.
+    A walk over the fields of a content finds violations of protobuf: field 0, an unused wire type, a field beyond the
+    end, an end of a group without a start, or a group without an end.
     """
     whole = np.zeros(len(contents.starts), np.bool_)
     if segment_format is not WAKU_SEGMENTS:
@@ -152,19 +152,19 @@ def surely_whole(segment_format: SegmentFormat, contents: Packed) -> Mask:
 
 
 class _Walk:
-    """A position in each content that may yet be a message of protobuf."""
+    """A position in each content that may still be a protobuf message."""
 
     def __init__(self, contents: Packed) -> None:
         self._data = contents.data
         self.rows: Rows = rows_of(contents.starts < contents.ends)
         self._positions, self._ends = contents.starts[self.rows], contents.ends[self.rows]
         self._depths = np.zeros(len(self.rows), np.int64)
-        """How many groups are open."""
+        """Number of open groups of each content."""
 
     def step(self) -> Rows:
-        """Move over one field of each content; return those that this shows to be no protobuf.
+        """Skip one field of each content; return the rows whose field violates protobuf.
 
-        Contents whose end is reached, and those with a longer varint than is looked at, leave the walk.
+        Contents at their end, and contents with a longer varint than is checked, are removed from the walk.
         """
         tags, positions, long_tags = varints(self._data, self._positions, _TAG_BYTES)
         kinds = tags & 7
