@@ -1,12 +1,12 @@
 """Exports the messages of a run folder: as files, as lines of JSON, or as one Parquet file, without Spark.
 
 Every row of ``delivered`` is one message. Messages of a channel are in the order of SDS. Participants choose the names
-in a channel: a file name contains such a name only if its characters are safe, and never leads out of the folder.
+in a channel: a file name contains such a name only if its characters are safe, so no path leaves the folder.
 
-`FileJoiner` joins files that a channel carried in parts (`fairway.wire.file_message`). It keeps manifests and parts on
-the disk until all messages are read; they may come in any order. A file is whole if every part and the whole have the
-hashes of the manifest. A part belongs to a manifest of its own sender and channel. Messages that make no whole file are
-exported as they are, so every message is exported once. Memory holds one message at a time.
+`FileJoiner` joins files that were sent in parts (`fairway.wire.file_message`). It keeps manifests and parts on the disk
+until all messages are read; they may arrive in any order. A file is whole if every part and the whole file match the
+hashes of the manifest. A part belongs to a manifest of its own sender and channel. Messages that belong to no whole
+file are exported unchanged, so every message is exported once. Memory holds one message at a time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Counts of what was written."""
+    """Counts of an export."""
 
     messages: int
     bytes: int
@@ -77,11 +77,11 @@ def export(
 ) -> Export:
     """Write the messages of all channels, or of one, into a folder on any storage (`Location`), created if missing.
 
-    ``files`` writes each payload into a file of its own, in a folder for each channel, and ``messages.jsonl`` that says
-    what each is; files that were sent as such (docs/files.md) get their names back, and those in parts are joined, and
-    count as one message. The other formats have the payloads as they are. ``jsonl`` writes ``messages.jsonl`` alone,
-    with ``payload_base64``; ``parquet`` writes ``messages.parquet``. Raises `ConfigurationError` for another format, a
-    folder with something in it, or a channel that is not there, and `StorageError` if it cannot be written.
+    ``files`` writes each payload into its own file, in a folder for each channel, and ``messages.jsonl`` with a line
+    for each file. Files that were sent as such (docs/files.md) get their names back; files in parts are joined, and
+    count as one message. The other formats keep the payloads unchanged. ``jsonl`` writes only ``messages.jsonl``, with
+    ``payload_base64``; ``parquet`` writes ``messages.parquet``. Raises `ConfigurationError` for another format, a
+    folder that is not empty, or an unknown channel, and `StorageError` if a write fails.
     """
     folder = Location.of(to, "--to")
     write = _WRITERS.get(format)
@@ -132,8 +132,8 @@ class _Files:
     def write(
         self, row: Row, pieces: Iterable[bytes], *, file: WholeFile | FileManifest | None = None, parts: int = 1
     ) -> None:
-        """Write a payload, or the content of a file, whose name and media type go into the index."""
-        # The same payload may be sent twice: the SDS message ids tell the two apart.
+        """Write a payload, or the content of a file; the index gets its name and media type."""
+        # The same payload may be sent twice: the SDS message ids distinguish the two.
         carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
         folder, name = _safe(row["channel_id"]), f"{row['message_id'][:_SHORT]}-{carrier}"
         told: Row = {}
@@ -199,13 +199,13 @@ def _safe(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedFile:
-    """A file that is whole."""
+    """A whole file that was sent in parts."""
 
     row: Row
-    """Of the message that has its name: the manifest."""
+    """The row of the manifest's message."""
     file: FileManifest
     parts: tuple[Path, ...]
-    """Where the messages with its parts are set aside, in their order."""
+    """Paths of the stored messages with its parts, in order."""
 
     def pieces(self) -> Iterator[bytes]:
         """Return the content, part by part."""
@@ -216,7 +216,7 @@ class JoinedFile:
 
 
 class FileJoiner:
-    """The parts and manifests of an export; a context manager, which removes what was set aside."""
+    """The parts and manifests of an export; a context manager, which removes the stored messages."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fairway-export-")
@@ -232,7 +232,7 @@ class FileJoiner:
         self._folder.cleanup()
 
     def take(self, row: Row, payload: bytes) -> bool:
-        """Set a message aside if it may belong to a file in parts; return whether that was so."""
+        """Store a message if it may belong to a file in parts; return whether it was stored."""
         message = _content(payload)
         if isinstance(message, FileManifest):
             file_id, name = row["message_id"], _MANIFEST
@@ -250,7 +250,7 @@ class FileJoiner:
         return True
 
     def joined(self) -> Iterator[JoinedFile]:
-        """Return the files that are whole. A file's messages are forgotten when the next one is asked for."""
+        """Yield the whole files. The request for the next file deletes the stored messages of the last one."""
         for folder in sorted(self._aside.iterdir()):
             if not (folder / _MANIFEST).exists():
                 continue
@@ -265,14 +265,14 @@ class FileJoiner:
                     path.unlink()
 
     def rest(self) -> Iterator[tuple[Row, bytes]]:
-        """Return the messages that belong to no file that is whole, with their payloads."""
+        """Yield the messages that belong to no whole file, with their payloads."""
         for folder in sorted(self._aside.iterdir()):
             for path in sorted(folder.iterdir()):
                 yield _kept(path)
 
 
 def file_name(name: str) -> str:
-    """Return the name under which a file is exported: its own, if no storage takes offence at that."""
+    """Return the name of an exported file: its own if it is safe on every storage, else ``file`` with its suffix."""
     if _SAFE_FILE.fullmatch(name):
         return name
     suffix = Path(name).suffix
@@ -280,7 +280,7 @@ def file_name(name: str) -> str:
 
 
 def whole_file_in(payload: bytes) -> WholeFile | None:
-    """Return the file that a message holds alone, or None."""
+    """Return the file of a message with a whole file, or None."""
     message = _content(payload)
     return message if isinstance(message, WholeFile) else None
 

@@ -1,11 +1,11 @@
 """`restore`: makes the store of a channel from an archive, so that the live channel need not query the network.
 
-After months away, or the loss of a disk, a participant would have to query store nodes for everything page by page.
-Here the messages of a run folder go through the protocol core of a live channel, in the order of their timestamps, each
-at its own time. The result is a store that `create_reliable_channel` opens. Delivered messages are in the inbox, so
-that the application reads them as new ones. Missing messages are known as missing, and are queried when the channel
-starts; the time up to the last message needs no query. What waits for a missing message is delivered then, or already
-here, around the gap.
+After months offline, or the loss of a disk, a participant would query store nodes for all messages page by page.
+`restore` passes the messages of a run folder to the protocol core of a live channel, in the order of their timestamps,
+each at its own time. The result is a store that `create_reliable_channel` opens. Delivered messages are in the inbox,
+so that the application reads them as new ones. The channel queries missing messages when it starts; it needs no query
+for the time up to the last message. A message that waits for a missing one is delivered later by the channel, or with
+``around_gaps`` by `restore`.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage
 
 WINDOW_MESSAGES: Final = 20_000
-"""Messages that are in memory with their payloads at a time, whatever the size of the channel."""
+"""Messages of a window, which is in memory with its payloads."""
 HELD_BYTES: Final = 67_108_864
-"""Messages that are sorted into windows at a time."""
+"""Bytes of messages that are sorted into windows at a time."""
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
-"""Delivered messages that are made durable together."""
+"""Bounds of the delivered messages in one durable write."""
 _MOST_PARKED: Final = 2_000
-"""Messages that may wait where gaps are gone around. Messages of an archive come in the order of their timestamps, so
-that what has not come after so many others is missing, and no late one."""
+"""Most parked messages with ``around_gaps``. Messages of an archive arrive in the order of their timestamps, so a
+message that is absent after so many others counts as missing, not as late."""
 _MOST_PARKED_BYTES: Final = 33_554_432
-"""The same in bytes."""
+"""Most bytes of parked messages with ``around_gaps``."""
 _COLUMNS: Final = ("message_hash", "payload", "version", "timestamp_ns", "meta")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A message that others cite and that is not in the archive."""
+    """A cited message that is not in the archive."""
 
     message_id: str
-    """Of the SDS message."""
+    """Id of the SDS message."""
     sender_id: str | None
     """Its author, if a citation names it."""
 
@@ -76,17 +76,17 @@ class Restored:
     history: int
     """Messages in the channel's log."""
     around_gaps: int
-    """Messages of these that were delivered without a message that they cite (``dependencies_met`` is False)."""
+    """Delivered messages without all messages that they cite (``dependencies_met`` is False)."""
     parked: int
     """Messages that wait for missing ones."""
     no_room: int
-    """Messages that were not taken in, because too many others waited; a store has to give them again."""
+    """Messages that were dropped because too many others were parked; the channel must get them from a store."""
     missing: int
-    """Messages that are cited and not in the archive."""
+    """Cited messages that are not in the archive."""
     left_out: tuple[LeftOut, ...]
-    """These, with ``around_gaps`` those that were gone around; else empty."""
+    """The missing messages with ``around_gaps``; else empty."""
     caught_up_to_ns: int
-    """Timestamp of the last message that was not refused; now, if that is in the future."""
+    """Timestamp of the last message that was not refused, but not later than now."""
 
 
 def restore(
@@ -103,13 +103,13 @@ def restore(
 ) -> Restored:
     """Make the store of one participant in one channel out of a run's tables.
 
-    ``content_topic`` is needed only if the channel was on several. With ``keys`` what the channel's own do not open is
-    refused and counted, what is in clear too, as the live channel does. With ``as_read`` the messages count as finished
-    by the application. With ``around_gaps`` no message waits for one that the archive lacks: it is delivered with
-    ``dependencies_met`` False, and what is missing is still asked for when the channel starts, and delivered if it
-    comes. The store must not be there yet; it appears whole or not at all. Raises `ConfigurationError` for a channel
-    that is not in the tables, a topic that is not plain, keys that are not this channel's or open nothing, or a store
-    that is there already, and a `StorageError` if it cannot be written.
+    ``content_topic`` is needed only if the channel was on several. With ``keys``, messages that the channel's keys do
+    not decrypt, and those in clear text, are refused and counted, as in the live channel. With ``as_read`` the messages
+    count as finished by the application. With ``around_gaps`` no message waits for a missing one: it is delivered with
+    ``dependencies_met`` False. The channel still requests the missing messages when it starts, and delivers them when
+    they arrive. The store must not exist; it appears whole or not at all. Raises `ConfigurationError` for an unknown
+    channel, an ambiguous topic, keys that are not this channel's or decrypt nothing, or an existing store, and
+    `StorageError` if it cannot be written.
     """
     path = local_path(store, "--store")
     if path.exists():
@@ -132,7 +132,7 @@ def restore(
         seed=secrets.token_bytes(32),
         encryption=None if keys is None else opened,
     )
-    # A restore sends nothing: the channel plans its messages when it starts.
+    # A restore sends nothing; the channel schedules its messages when it starts.
     stack.set_connected(False, opened.now_ms)
     beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     file = SqliteStore(beside)
@@ -166,7 +166,7 @@ def restore(
 class _Opened:
     """The messages that a channel's keys decrypt, in order; also the encryption hook that returns their plaintext.
 
-    Refused messages do not reach the core: neither their time nor their profile counts.
+    Refused messages do not reach the core, so their time and profile have no effect.
     """
 
     def __init__(self, messages: Iterator[WakuMessage], open_: Callable[[bytes], bytes] | None) -> None:
@@ -180,7 +180,7 @@ class _Opened:
 
     @property
     def now_ms(self) -> int:
-        """Return the time at which the last message is received."""
+        """Return the time of the last message, as its time of reception."""
         return self.latest_ns // NS_PER_MS
 
     def __iter__(self) -> Iterator[WakuMessage]:
@@ -192,11 +192,11 @@ class _Opened:
                     self.refused += 1
                     continue
             self.latest_ns = min(max(self.latest_ns, message.timestamp_ns or 0), self._until_ns)
-            # A change of cipher may have changed the version; that it opens is what counts.
+            # The version is removed, because a change of cipher may have changed it.
             yield message if self._open is None else replace(message, version=None)
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Refuse: a store that is being made sends nothing."""
+        """Raise `ConfigurationError`: a restore sends nothing."""
         raise ConfigurationError(f"{len(plaintext)} bytes were to be encrypted while a store is restored")
 
     def decrypt(self, _ciphertext: bytes, /) -> bytes:
@@ -207,12 +207,15 @@ class _Opened:
 def _received(
     stack: Stack, messages: Iterable[WakuMessage], opened: _Opened, *, around_gaps: bool
 ) -> Iterator[tuple[Effect, ...]]:
-    """Yield what the core does with each message, and around gaps when too many messages wait, or none follows."""
+    """Yield the effects of each message; with ``around_gaps`` also those of deliveries around gaps.
+
+    These happen when too many messages are parked, and after the last message.
+    """
     for message in messages:
         yield stack.receive_stored([(message, None)], opened.now_ms)
         figures = stack.sds.statistics()
         if around_gaps and (figures.parked > _MOST_PARKED or figures.parked_bytes > _MOST_PARKED_BYTES):
-            # Half of them goes on waiting: a message that is dated late may still come.
+            # Half of them stays parked, because a message with a late timestamp may still arrive.
             yield stack.deliver_around_gaps(opened.now_ms, keep=figures.parked // 2)
     if around_gaps:
         yield stack.deliver_around_gaps(opened.now_ms)
@@ -226,7 +229,7 @@ def _left_out(stack: Stack) -> tuple[LeftOut, ...]:
 
 
 def _keep_delivered(received: Iterator[tuple[Effect, ...]], store: ChannelStore, *, as_read: bool) -> tuple[int, int]:
-    """Store the messages that the core delivers; return their number, and that of those that lack dependencies."""
+    """Store the delivered messages; return their number, and the number of those with missing dependencies."""
     number = unmet = 0
     messages: list[tuple[int, MessageReceived]] = []
 
@@ -252,7 +255,7 @@ def _delivered(effects: tuple[Effect, ...]) -> list[MessageReceived]:
 
 
 def _submit(store: ChannelStore, write: Write) -> None:
-    """Submit a write and wait until it is durable, so that at most one is in memory."""
+    """Submit a write and wait until it is durable, so that memory holds at most one write."""
     done = threading.Event()
     failed: list[StorageError] = []
 
@@ -290,7 +293,7 @@ def _timestamps(tables: RunTables, topic: str) -> list[int]:
 
 
 def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[WakuMessage]:
-    """Yield the messages by time and hash. The table is read once, into a file in which each window has its places."""
+    """Yield the messages by time and hash. The table is read once, into a temporary file sorted by windows."""
     bounds = np.array(timestamps[WINDOW_MESSAGES::WINDOW_MESSAGES], np.int64)
     with tempfile.TemporaryFile(prefix="fairway-restore-") as file:
         places: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
@@ -311,7 +314,7 @@ def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `HELD_BYTES`, of which each window gets a part."""
+    """Yield the rows of batches in tables of about `HELD_BYTES`."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -323,7 +326,7 @@ def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _on(topic: str) -> ds.Expression:
-    """Return which rows are messages of a topic that some store has intact."""
+    """Return the condition for messages of a topic that at least one store has intact."""
     return (ds.field("content_topic") == topic) & (pc.list_value_length(ds.field("sources")) > 0)
 
 
@@ -338,5 +341,5 @@ def _message_of(row: dict[str, Any], topic: str) -> WakuMessage:
 
 
 def _options_for(message: WakuMessage) -> ReliableChannelOptions:
-    """Return the default options of the profile that the marker of a message names."""
+    """Return the default options of the profile of a message, by its marker."""
     return Profile.of_marker(message.meta).options()

@@ -1,11 +1,11 @@
-"""`violations`: which memberships exceeded their rate limit, read from the tables of a run, without Spark.
+"""`violations`: the memberships that exceeded their rate limit, from the tables of a run, without Spark.
 
-A proof does not show its membership. But two signals under one nullifier give the identity secret away (RLN-V2), and
-the Poseidon hash of that is the identity commitment, the member's name in its group.
+A proof does not show its membership. But two signals under one nullifier reveal the identity secret (RLN-V2). Its
+Poseidon hash is the identity commitment, which identifies the member in its group.
 
-Proofs in an archive are not verified: whoever writes one can write shares that lead to some secret. But nobody can
-write shares that lead to the secret of a member without knowing it. So a violation whose commitment is in the group is
-one of that member; of others nothing is known. The secrets are not returned.
+Proofs in an archive are not verified. A forger can write shares that reveal some secret, but not the secret of a member
+without knowing it. So a violation whose commitment is in the group is one of this member. A violation with another
+commitment proves nothing. The secrets are not returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairway.rln.proof import SignalProof, recover_secret
 
 _WORDS: Final = ELEMENT_BYTES // 8
 _SHARES: Final = 16
-"""Signals under one nullifier of which all pairs are looked at; a forger can add any number."""
+"""Most signals under one nullifier of which all pairs are checked; a forger can add any number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +39,22 @@ class RateViolation:
     epoch: int
     nullifier: bytes
     commitment: bytes
-    """Identity commitment of the membership, 32 bytes, if the proofs are genuine; that of a member if there is one."""
+    """Identity commitment of the membership, 32 bytes, if the proofs are genuine; a member's is preferred."""
     place: int | None
-    """Of the member in the group; None if it is in none that is known."""
+    """Place of the member in the group; None if the commitment is not in the group, or no group was given."""
     limit: int | None
-    """Messages that the member may send in an epoch; None likewise."""
+    """Messages that the member may send in an epoch; None if ``place`` is None."""
     signals: int
-    """Different signals under the nullifier, at least 2."""
+    """Number of different signals under the nullifier, at least 2."""
     senders: tuple[tuple[str, str], ...]
-    """Channel and sender id of the SDS messages that carry them, sorted."""
+    """Channel and sender id of the SDS messages with these signals, sorted."""
 
 
 def violations(tables: RunTables, group: MembershipFile | None = None) -> list[RateViolation]:
     """Return the violations among the SDS messages of a run, ordered by epoch and nullifier.
 
-    ``group`` tells the places and limits of members. Memory holds 24 bytes for each proof. Raises `MissingExtraError`
-    without fairway-rln if there is a violation, as `RunTables.batches` does else.
+    ``group`` has the places and limits of members. Memory holds 24 bytes for each proof. Raises `MissingExtraError`
+    without fairway-rln if there is a violation, and the errors of `RunTables.batches`.
     """
     suspects = _suspects(_with_proofs(tables, ["nullifier", "share_x"]))
     if not len(suspects):
@@ -85,7 +85,7 @@ def _with_proofs(tables: RunTables, columns: list[str]) -> Iterator[pa.RecordBat
 def _violation(
     proofs: list[SignalProof], senders: Iterable[tuple[str, str]], group: MembershipFile | None
 ) -> RateViolation | None:
-    # A forged proof may be among genuine ones, so each pair is looked at.
+    # A forged proof may be among genuine ones, so each pair is checked.
     secrets = [recover_secret(one, other) for one, other in combinations(proofs[:_SHARES], 2)]
     commitments = [poseidon(secret) for secret in dict.fromkeys(secrets) if secret is not None]
     if not commitments:
@@ -106,7 +106,7 @@ def _violation(
 
 
 def _suspects(batches: Iterator[pa.RecordBatch]) -> npt.NDArray[np.uint64]:
-    """Return the first 16 bytes, as two numbers, of nullifiers that come with several signals."""
+    """Return the first 16 bytes, as two numbers, of nullifiers with several signals."""
     seen = [np.empty((0, 3), np.uint64)]
     for batch in batches:
         nullifier, share_x = (_numbers(batch.column(name)) for name in ("nullifier", "share_x"))
@@ -128,7 +128,7 @@ def _numbers(elements: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _proofs(tables: RunTables, nullifier_of: dict[bytes, bytes]) -> Iterator[SignalProof]:
-    """Return the proofs of messages, in the order of the message hashes."""
+    """Yield the proofs of messages, in the order of the message hashes."""
     wanted = ds.field("message_hash").isin(pa.array(sorted(nullifier_of), pa.binary()))
     found: dict[bytes, bytes] = {}
     for batch in tables.batches("waku_messages", ["message_hash", PROOF], wanted):

@@ -1,14 +1,14 @@
-"""Writes what one archive has and another archive or node lacks.
+"""Copies the messages of one archive that are missing in another archive or node.
 
 ::
 
-    source -> a page of messages -> those that the target lacks -> the target, within limits -> what it keeps
+    source -> a page of messages -> missing messages -> the target, within limits -> counts of kept messages
 
-`backfilling` has the loop and the summary, `target` the interface of what is written to, `targets` the kinds of it:
+`backfilling` has the loop and the summary, `target` the interface of a target, `targets` the kinds of targets:
 `archive_targets` (SQLite, PostgreSQL), `parquet_target`, `node_target`.
 
-Invariant: the target itself is the record of what was written. So a backfill that was killed goes on when it is started
-again, with no file of its own, and a message that the target has is not written again.
+Invariant: the target itself records the written messages. So a new start continues a killed backfill without a state
+file, and does not write a message that the target has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Archives of nwaku's two layouts as targets: a SQLite file, and a PostgreSQL database.
 
-Both keep the message hash as a key, so that other processes may write at the same time, and no message is kept twice.
+The message hash is a key in both, so other processes may write at the same time, and no message is stored twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ_LIMIT_S: Final = 60.0
 
 
 class SqliteTarget(Target):
-    """The SQLite archive of a store node; a file that is not there is created, unless nothing is to be written."""
+    """The SQLite archive of a store node; with ``create`` a missing file is created."""
 
     rows_at_once = _ROWS
 
@@ -41,11 +41,11 @@ class SqliteTarget(Target):
         self._before = 0
 
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the file has."""
+        """Return the hashes that the file has."""
         return set() if self._archive is None else {place.message_hash for place in self._archive.places(hashes)}
 
     def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the file has with contents of another hash."""
+        """Return the hashes whose contents in the file have another hash."""
         return set() if self._archive is None else _damaged(self._archive.find(hashes))
 
     def write(self, messages: Sequence[Offered]) -> None:
@@ -64,7 +64,7 @@ class SqliteTarget(Target):
                 )
 
     def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
-        """Write what is queued."""
+        """Write the queued messages."""
         if self._archive is None:
             return Settled()
         with _written(self.name):
@@ -74,7 +74,7 @@ class SqliteTarget(Target):
         return settled
 
     def close(self) -> None:
-        """Write what is queued, and close the file."""
+        """Write the queued messages, and close the file."""
         if self._archive is not None:
             with _written(self.name):
                 self._archive.close()
@@ -96,11 +96,11 @@ class PostgresTarget(Target):
             self._writer.prepare()
 
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the tables have."""
+        """Return the hashes that the tables have."""
         return {place.message_hash for place in self._pages.places(hashes)}
 
     def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the tables have with contents of another hash."""
+        """Return the hashes whose contents in the tables have another hash."""
         return _damaged(self._pages.find(hashes))
 
     def write(self, messages: Sequence[Offered]) -> None:
@@ -120,7 +120,7 @@ class PostgresTarget(Target):
             ] += refused
 
     def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
-        """Return what became of the messages since the call before."""
+        """Return the counts of the messages since the last call."""
         settled, self._settled = self._settled, Settled()
         return settled
 
@@ -136,7 +136,7 @@ def _damaged(messages: Sequence[ArchivedMessage]) -> set[bytes]:
 
 
 class _written:  # noqa: N801 - a context manager that reads as a verb
-    """Turn the errors of a file that cannot be written into `StorageError`."""
+    """Raise the errors of a write as `StorageError`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,7 @@
-"""`backfill`: reads a source page by page, and writes into the target what it lacks.
+"""`backfill`: reads a source page by page, and writes the missing messages into the target.
 
-A page of the source is at most 1,000 messages or 16 MiB of payload; nothing else of it is in memory. What is read from
-an archive is trusted no more than what comes from the network: a row whose message hash is not that of its message is
-left out, because under a wrong hash it would keep the right message away from the target.
+Memory holds one page of the source, at most 1,000 messages or 16 MiB of payload. Archives are not trusted: a row whose
+message hash does not match its message is left out, because it would block the right message in the target.
 """
 
 from __future__ import annotations
@@ -32,30 +31,30 @@ DEFAULT_EPOCH_MS: Final = 600_000
 _LONGEST_STEP_S: Final = 0.5
 """Longest sleep between two reports of progress."""
 _ASKED_AT_ONCE: Final = 100
-"""Messages about which the target is asked at a time: a page of a store query."""
+"""Message hashes in one query of the target: a page of a store query."""
 _LABELLED: Final = re.compile(r"[^=:/?#\s]+=(?P<address>.+)", re.DOTALL)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9]+:|/ip4/|/ip6/|/dns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillOptions:
-    """What is written, and how fast."""
+    """Options of a backfill."""
 
     selection: Selection = field(default_factory=Selection)
-    """The messages of the source that count; all by default."""
+    """The selected messages of the source; all by default."""
     rate_limit: int | None = None
-    """Messages in an epoch, evenly spaced; None: what the target reports of itself, else no limit."""
+    """Messages in an epoch, evenly spaced; None: the limit that the target reports, or no limit."""
     epoch_ms: int = DEFAULT_EPOCH_MS
     max_message_bytes: int | None = None
-    """Size of the encoded message above which it is left out; None: the target decides."""
+    """Size of an encoded message above which it is left out; None: the target decides."""
     max_bytes: int | None = None
-    """Payload after which the backfill ends; the same command goes on."""
+    """Bytes of payload after which the backfill ends; the same command continues it."""
     kept_s: float = 10.0
     """Longest wait for a node's store to show a message that the node accepted."""
     repair: bool = False
-    """Whether messages of which the target has a damaged copy are replaced by the intact ones of the source."""
+    """Whether intact messages of the source replace damaged copies of the target."""
     dry_run: bool = False
-    """Whether nothing is written."""
+    """Whether the backfill only counts, without writing."""
 
     def __post_init__(self) -> None:
         EvenPace.of(self.rate_limit, self.epoch_ms)
@@ -66,52 +65,52 @@ class BackfillOptions:
 
 @dataclass(slots=True, kw_only=True)
 class BackfillProgress:
-    """How far a backfill is."""
+    """Progress of a backfill."""
 
     total: int | None
-    """Messages of the source; None if it does not say."""
+    """Messages of the source; None if unknown."""
     read: int = 0
     lacking: int = 0
-    """Messages that the target lacked."""
+    """Messages missing or to be replaced in the target."""
     sent: int = 0
-    """Messages of these that were given to it."""
+    """Messages that were passed to the target."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BackfillSummary:
-    """What a backfill did."""
+    """The result of a backfill."""
 
     source: str
-    """Without credentials, as `target`."""
+    """Name of the source; like ``target`` without credentials."""
     target: str
     dry_run: bool
     read: int = 0
-    """Messages of the source that were looked at."""
+    """Rows read from the source."""
     there: int = 0
     """Messages that the target had."""
     repeated: int = 0
-    """Rows of the source with a message that an earlier row had."""
+    """Rows of the source with the message of an earlier row."""
     lacking: int = 0
-    """Messages that the target lacked."""
+    """Messages missing in the target."""
     lacking_bytes: int = 0
-    """Their payload, and that of the damaged ones."""
+    """Bytes of payload of the missing and the damaged messages."""
     damaged: int = 0
-    """Messages that the target had damaged, looked for with ``repair``."""
+    """Damaged messages of the target; counted with ``repair``."""
     written: int = 0
     """Messages that the target keeps now."""
     too_large: int = 0
     """Messages that were left out because of ``max_message_bytes``."""
     invalid: int = 0
-    """Rows that are no message, or have the hash of another one."""
+    """Rows without a valid message, or with the hash of another message."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Messages that the target did not take or keep, by reason."""
+    """Messages that the target rejected or did not keep, by reason."""
     reached_max_bytes: bool = False
     """Whether the backfill ended because of ``max_bytes``."""
     seconds: float = 0.0
 
     @property
     def is_complete(self) -> bool:
-        """Whether the target has all messages that were asked for; with ``dry_run``, whether it could."""
+        """Whether the target has all selected messages; with ``dry_run``, whether it could have them."""
         return not (self.too_large or self.refused or self.reached_max_bytes)
 
     def as_json(self) -> dict[str, Any]:
@@ -135,12 +134,12 @@ def backfill(
     options: BackfillOptions | None = None,
     progress: Progress = lambda _: None,
 ) -> BackfillSummary:
-    """Write into ``target`` what ``source`` has and it lacks, and return what was done.
+    """Write the messages of ``source`` that are missing in ``target``, and return the counts.
 
     ``source`` is a source of a run (`fairway.pipeline.sources.open_source`), ``target`` an archive or a node
     (`fairway.archives.backfill.targets`); both may have a name in front, ``a=sqlite:one.db``. Raises
-    `ConfigurationError` for what cannot be a source or target, and the errors of opening, reading and writing them.
-    Started again it goes on.
+    `ConfigurationError` for an invalid source or target, and the errors of opening, reading and writing them. A new
+    start continues.
     """
     options = options or BackfillOptions()
     read = RunSource.parse(source)
@@ -204,7 +203,7 @@ class _Backfill:
         self._show()
 
     def _lacking(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[Offered]]:
-        """Yield the messages of a page that the target lacks, some at a time."""
+        """Yield the messages of a page that are missing or damaged in the target, in groups."""
         left = iter(rows)
         while some := list(islice(left, _ASKED_AT_ONCE)):
             by_hash = {row["message_hash"]: row for row in some if len(row["message_hash"]) == HASH_BYTES}
@@ -226,7 +225,7 @@ class _Backfill:
             yield [offered for offered in found if offered is not None]
 
     def _offer(self, row: Mapping[str, Any], *, replaces: bool) -> Offered | None:
-        """Return the message of a row, unless it is none or too large."""
+        """Return the message of a row; None if it is invalid or too large."""
         offered = _message_of(row, self._shards)
         if offered is None:
             self._summary.invalid += 1
@@ -253,7 +252,7 @@ class _Backfill:
             self._show()
 
     def _within_max_bytes(self, lacking: list[Offered]) -> list[Offered]:
-        """Return the messages that ``max_bytes`` leaves room for, which is at least one message."""
+        """Return the messages that fit into ``max_bytes``; the first message of a backfill always fits."""
         most = self._options.max_bytes
         if most is None:
             return lacking
@@ -290,8 +289,8 @@ def _pages(scan: MessageScan) -> Iterator[list[Mapping[str, Any]]]:
 def _message_of(row: Mapping[str, Any], shards: Shards) -> Offered | None:
     """Return the message of a row if its hash is right.
 
-    A store dates a message without a timestamp by its arrival, and hashes it without: so both are tried. A table may
-    lack the pubsub topic; then it is that of the content topic (RELAY-SHARDING, "Automatic sharding").
+    A store dates a message without a timestamp by its arrival, but hashes it without a timestamp: so both are tried.
+    If a table has no pubsub topic, it is that of the content topic (RELAY-SHARDING, "Automatic sharding").
     """
     topic = row["content_topic"]
     pubsub_topics = dict.fromkeys(filter(None, (row["pubsub_topic"], shards.of(topic) if topic else "")))
@@ -314,7 +313,7 @@ def _message_of(row: Mapping[str, Any], shards: Shards) -> Offered | None:
 
 
 def _total(scan: MessageScan, selection: Selection) -> int | None:
-    """Return how many messages a source has, if it says so and all of them count."""
+    """Return the number of selected messages of a source; None if unknown, or if topics or channels are selected."""
     if not isinstance(scan, ArchiveScan) or selection.content_topics or selection.channels:
         return None
     with scan.open() as archive:
@@ -332,9 +331,10 @@ def _address(target: str) -> str:
 
 @dataclass(slots=True)
 class EvenPace:
-    """Spaces messages evenly, so that no epoch has more of them than the rate limit, wherever the epoch begins.
+    """Spaces messages evenly, so that an epoch with any start has at most as many messages as the rate limit.
 
-    The first message waits, too: nobody knows where a node's epoch begins, or what an earlier process sent.
+    The first message waits, too, because the start of the node's epoch and the messages of earlier processes are
+    unknown.
     """
 
     interval_s: float = 0.0
@@ -342,7 +342,7 @@ class EvenPace:
     now_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _free_s: float | None = field(default=None, init=False)
-    """When the next message may go; None before the first."""
+    """Earliest time of the next message; None before the first."""
 
     @classmethod
     def of(cls, rate_limit: int | None, epoch_ms: int) -> EvenPace:
@@ -354,7 +354,7 @@ class EvenPace:
         return cls(0.0 if rate_limit is None else epoch_ms / 1_000 / rate_limit)
 
     def wait(self, messages: int, waiting: Callable[[], None] = lambda: None) -> None:
-        """Wait for the turn of some messages that go together; calls ``waiting`` now and then meanwhile."""
+        """Wait until some messages may be sent together; call ``waiting`` before each sleep."""
         if not self.interval_s:
             return
         if self._free_s is None:

@@ -1,4 +1,4 @@
-"""`HashSet`: a large set of message hashes, each of which takes 32 bytes, a third of what a set of Python takes."""
+"""`HashSet`: a large set of message hashes with 32 bytes for each, a third of the memory of a Python set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HashSet:
             self._runs.append(run)
 
     def found(self, hashes: Sequence[bytes]) -> set[bytes]:
-        """Return those of some hashes that the set has."""
+        """Return the hashes that the set has."""
         found: set[bytes] = set()
         wanted = np.array(list(hashes), dtype=_HASH)
         for run in self._runs:

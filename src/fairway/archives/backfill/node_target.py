@@ -1,7 +1,7 @@
-"""`NodeTarget`: a node as a target. It gets messages by relay or light push, and its store says whether it has them.
+"""`NodeTarget`: a node as a target. It receives messages by relay or light push; its store confirms them.
 
-The node runs in a thread of its own, so that its connections live while the source is read. Invariant: a message counts
-as written only when the node's store shows it.
+The node runs in its own thread, so that its connections stay alive while the source is read. Invariant: a message
+counts as written only if a query of the node's store returns it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.storage.postgres_session import place_without_credentials
 READY_S: Final = 30.0
 """Longest wait for a node to be connected and to have a store."""
 ATTEMPTS: Final = 5
-"""Attempts at a message, or at a question to the store; those beyond the node's rate do not count."""
+"""Attempts at a message, or at a query of the store; refusals for the node's rate limit do not count."""
 FIRST_PAUSE_S: Final = 1.0
 """Pause before the second attempt; each further pause is twice as long."""
 LONGEST_PAUSE_S: Final = 60.0
@@ -33,9 +33,9 @@ LONGEST_WAIT_S: Final = 3_600.0
 """Longest wait for the rate limit of the node at one message."""
 _LOOK_AGAIN_S: Final = 0.1
 _REFUSED_AT_FIRST: Final = 20
-"""Messages that may be refused before one is kept."""
+"""Number of refused messages that ends a backfill of which no message was kept."""
 _UNKEPT_AT_FIRST: Final = 3
-"""Messages that may be accepted and not kept before one is kept."""
+"""Number of accepted but unkept messages that ends a backfill of which no message was kept."""
 _ELSEWHERE: Final = (
     "give --since, or write into the archive of the store node itself (--to sqlite:... or postgresql://...)"
 )
@@ -66,7 +66,7 @@ class NodeTarget(Target):
         self._ever_kept = False
         self._refused = self._unkept = 0
         self._reasons: dict[str, str] = {}
-        """The detail that stands for all that differ in numbers alone."""
+        """The first detail of all details that differ only in numbers, by their text without numbers."""
         self._node: WakuNode | None = None
         self._loop: Final = asyncio.new_event_loop()
         self._thread: Final = threading.Thread(target=self._loop.run_forever, name="backfill node", daemon=True)
@@ -84,7 +84,7 @@ class NodeTarget(Target):
         return self._open_node.quota
 
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the node's store has; raises `StoreQueryError`."""
+        """Return the hashes that the node's store has; raise `StoreQueryError`."""
         found: set[bytes] = set()
         left = iter(hashes)
         while part := tuple(islice(left, MAX_PAGE_SIZE)):
@@ -92,23 +92,23 @@ class NodeTarget(Target):
         return found
 
     def damaged(self, hashes: Collection[bytes]) -> set[bytes]:  # noqa: ARG002 - see below
-        """Return nothing: a node replaces no message, so that none is looked for."""
+        """Return an empty set, because a node cannot replace a message."""
         return set()
 
     def write(self, messages: Sequence[Offered]) -> None:
-        """Send messages, one after the other; raises `NetworkError` when the node takes no more."""
+        """Send messages, one after the other; raise `NetworkError` if the node accepts no more."""
         for each in messages:
             refused = self._send(each)
             if refused is None:
                 self._sent.append(each.message.message_hash)
-                # The first messages show whether the node's store keeps what is sent at all.
+                # The first messages show whether the node's store keeps messages at all.
                 if not self._ever_kept:
                     self._look()
             else:
                 self._refuse(refused)
 
     def settle(self, *, last: bool) -> Settled:  # noqa: ARG002 - each batch is certain at once
-        """Ask the store for the messages since the call before; raises `NetworkError` if it keeps none at all."""
+        """Query the store for the messages since the last call; raise `NetworkError` if it keeps none at all."""
         self._look()
         settled, self._settled = self._settled, Settled()
         return settled
@@ -141,8 +141,8 @@ class NodeTarget(Target):
             raise
 
     def _refuse(self, detail: str) -> None:
-        """Count a refused message; raises `NetworkError` when the node has refused many and kept none."""
-        # Details have sizes and ages in them, which differ from message to message.
+        """Count a refused message; raise `NetworkError` if the node has refused many and kept none."""
+        # Details contain sizes and ages, which differ from message to message.
         reason = self._reasons.setdefault(_NUMBER.sub("", detail), detail)
         self._settled.refused[reason] += 1
         self._refused += 1
@@ -163,7 +163,7 @@ class NodeTarget(Target):
             ) from None
 
     def _send(self, each: Offered) -> str | None:
-        """Send one message and return None, or why the node refuses it for good."""
+        """Send one message; return None, or the reason of a permanent refusal."""
         failed, waited_s, pause_s = 0, 0.0, FIRST_PAUSE_S
         while True:
             result = self._run(self._open_node.send(each.message))
@@ -171,7 +171,7 @@ class NodeTarget(Target):
                 return None
             if result.permanent:
                 return result.detail or "the node gives no reason"
-            # A node that grants fewer messages takes it later: that it says so is no failure of the message.
+            # A refusal for the rate limit is no failure of the message: the node accepts it later.
             failed += not result.too_many
             if failed >= ATTEMPTS or waited_s >= LONGEST_WAIT_S:
                 then = "the same command goes on from here" if self._ever_kept else _ELSEWHERE
@@ -192,7 +192,7 @@ class NodeTarget(Target):
         return found & set(hashes)
 
     def _answer(self, hashes: tuple[bytes, ...]) -> set[bytes]:
-        """Return those of a page of hashes that the store has; ask again if it does not answer."""
+        """Return the hashes of a page that the store has; repeat the query if it does not answer."""
         pause_s = FIRST_PAUSE_S
         for _ in range(ATTEMPTS - 1):
             try:
@@ -203,7 +203,7 @@ class NodeTarget(Target):
         return self._run(self._found(hashes))
 
     def _look(self) -> None:
-        """Find out which of the sent messages the store has."""
+        """Query the store for the sent messages, until it has all of them or `_kept_s` have passed."""
         sent, self._sent = self._sent, []
         left = set(sent)
         until_s = time.monotonic() + self._kept_s

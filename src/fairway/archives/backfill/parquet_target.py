@@ -1,9 +1,9 @@
-"""`ParquetTarget`: a folder of Parquet files that gets further files.
+"""`ParquetTarget`: a folder of Parquet files, to which the backfill adds files.
 
 Invariant: a file appears whole or not at all, on any storage (`Location.put`), and only one backfill writes into a
-folder of this machine at a time. So the files are the record of what was written: a backfill that was killed loses at
-most the file that it was making, and writes those messages again. Two backfills into one folder elsewhere may both
-write a message; readers keep one of equal rows.
+local folder at a time. So the files record the written messages: a killed backfill loses at most one unfinished file,
+and the next start writes its messages again. Two backfills into one remote folder may both write a message; readers
+keep one of equal rows.
 
 The hashes of all messages of the folder are in memory, 32 bytes each.
 """
@@ -36,17 +36,17 @@ _SCHEMA: Final = arrow_schema(WAKU_MESSAGES)
 _ROWS: Final = 1_000
 _FILE_ROWS: Final = 50_000
 _FILE_BYTES: Final = 67_108_864
-"""Payload after which a file ends; it is in memory until then."""
+"""Bytes of payload after which a file ends; it is in memory until then."""
 _LOCK: Final = "_backfill"
 _FILE: Final = "backfill-{}.parquet"
 _IN_THE_MAKING: Final = re.compile(r"\.backfill-.*\.(new|part)")
-"""Files that are being made, where files do not appear whole; readers of Parquet skip names with a dot in front."""
+"""Names of unfinished files; readers of Parquet skip names with a leading dot."""
 _HIDDEN: Final = (".", "_")
 _AGAIN: Final = "what was written stays, and the same command goes on"
 
 
 class ParquetTarget(Target):
-    """A folder, which is created if it is missing; its files have columns of ``waku_messages``."""
+    """A folder, which is created if missing; its files have columns of ``waku_messages``."""
 
     rows_at_once = _ROWS
 
@@ -80,11 +80,11 @@ class ParquetTarget(Target):
         self._bytes = 0
 
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that the folder, or the file in the making, has."""
+        """Return the hashes that the folder or the unfinished file has."""
         return self._hashes.found(tuple(hashes)) | (self._pending & set(hashes))
 
     def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of some hashes that only have damaged rows; an intact one beside such a row is what counts."""
+        """Return the hashes that have only damaged rows."""
         return set(hashes) - self._intact.found(tuple(hashes)) - self._pending
 
     def write(self, messages: Sequence[Offered]) -> None:
@@ -94,7 +94,7 @@ class ParquetTarget(Target):
         self._bytes += sum(len(each.message.message.payload) for each in messages)
 
     def settle(self, *, last: bool) -> Settled:
-        """Write a file if enough has come together, or this is the end."""
+        """Write a file if enough messages are collected, or if ``last``."""
         enough = len(self._pending) >= _FILE_ROWS or self._bytes >= _FILE_BYTES
         if not self._pending or not (enough or last):
             return Settled()
@@ -107,13 +107,13 @@ class ParquetTarget(Target):
         return settled
 
     def close(self) -> None:
-        """Let others write into the folder."""
+        """Release the lock of the folder."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     def _locked(self) -> StoreLock | None:
-        """Return the lock of a folder on this machine; elsewhere there is none."""
+        """Return the lock of a local folder; None for a remote one."""
         if not self._folder.is_local:
             return None
         try:
@@ -122,7 +122,7 @@ class ParquetTarget(Target):
             raise StoreLockedError(f"{self._folder}: another backfill writes into it; wait for its end") from error
 
     def _read(self) -> tuple[pa.Schema, HashSet]:
-        """Return the columns of the folder's files, and the hashes in them."""
+        """Return the schema of the folder's files, and their message hashes."""
         known = HashSet()
         names = [self._folder.beneath(found) for found in self._folder.files(recursive=True)]
         if not any(name.endswith(".parquet") and not name.startswith(_HIDDEN) for name in names):

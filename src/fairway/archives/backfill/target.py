@@ -1,4 +1,4 @@
-"""`Target`: what a backfill writes to.
+"""`Target`: the interface of an archive or node into which a backfill writes.
 
 Invariant: a message that `settle` counts as written is kept by the target, also after a crash.
 """
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
-    """A message of the source that the target lacks."""
+    """A message of the source that is missing or damaged in the target."""
 
     message: RoutedMessage
     timestamp_ns: int
-    """When it was sent; for a message without a timestamp, when the source received it."""
+    """Its timestamp; for a message without one, the time at which the source received it."""
     replaces: bool = False
-    """Whether the target has it damaged, and it takes the place of that copy."""
+    """Whether it replaces a damaged copy of the target."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Settled:
-    """What became of messages."""
+    """Counts of written and refused messages."""
 
     written: int = 0
     """Messages that the target keeps now."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Messages that it does not, by the reason that it gives."""
+    """Messages that the target does not keep, by reason."""
 
     def add(self, more: Settled) -> None:
-        """Add what became of others."""
+        """Add the counts of other messages."""
         self.written += more.written
         self.refused.update(more.refused)
 
@@ -54,44 +54,44 @@ class Target(ABC):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close it."""
+        """Close the target."""
         self.close()
 
     @property
     def quota(self) -> NodeQuota | None:
-        """The rate limit that the target has of itself, if it is known."""
+        """The rate limit that the target reports; None if unknown."""
         return None
 
     @abstractmethod
     def known(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of at most 100 hashes whose messages the target has."""
+        """Return the hashes, of at most 100, whose messages the target has."""
 
     @abstractmethod
     def damaged(self, hashes: Collection[bytes]) -> set[bytes]:
-        """Return those of at most 100 hashes that the target has with contents of another hash."""
+        """Return the hashes, of at most 100, whose contents in the target have another hash."""
 
     @abstractmethod
     def write(self, messages: Sequence[Offered]) -> None:
-        """Take messages that the target lacks; `settle` says what becomes of them."""
+        """Accept missing messages for writing; `settle` returns the result."""
 
     @abstractmethod
     def settle(self, *, last: bool) -> Settled:
-        """Return what became of the messages since the call before, as far as it is certain; of all if ``last``."""
+        """Return the certain results since the last call; if ``last``, the results of all messages."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the target; what is not settled may be lost. Can be called twice."""
+        """Close the target; unsettled messages may be lost. Can be called twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """How a target is opened."""
+    """Options for opening a target."""
 
     oldest_ns: int | None = None
-    """The first timestamp that will be written, as far as that is known."""
+    """The first timestamp that will be written; None if unknown."""
     create: bool = True
-    """Whether a target that is not there is made; if not, nothing can be written."""
+    """Whether a missing target is created; if False, the target cannot be written."""
     repair: bool = False
-    """Whether damaged messages of the target will be looked for."""
+    """Whether damaged messages of the target are replaced."""
     kept_s: float = 10.0
     """Longest wait for a node's store to show a message that the node accepted."""

@@ -1,7 +1,7 @@
-"""`open_target`: opens what a backfill writes to, by the beginning of its address.
+"""`open_target`: opens the target of a backfill, by the prefix of its address.
 
-The table `_KINDS` has a line for each kind. Invariant: an address of which nothing can be made raises
-`ConfigurationError` before anything is opened, and names never have credentials in them.
+The table `_KINDS` has a line for each kind. Invariant: an invalid address raises `ConfigurationError` before any target
+is opened, and names never contain credentials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairway.storage.nwaku_archive import file_at
 
 
 def open_target(address: str, options: TargetOptions) -> Target:
-    """Open what a backfill writes to.
+    """Open the target of a backfill.
 
     Raises `ConfigurationError` for an address that cannot be written to, and the errors of the archive or node.
     """
@@ -83,7 +83,7 @@ _KINDS: Final[tuple[tuple[tuple[str, ...], _Maker], ...]] = (
     (("sqlite:",), _sqlite),
     (("lip76:",), _lip76),
 )
-"""Beginnings of addresses, and the function that opens such a target."""
+"""Prefixes of addresses, and the function that opens such a target."""
 
 TARGET_EXAMPLES: Final = (
     "sqlite:store.sqlite3",
