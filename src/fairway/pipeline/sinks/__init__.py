@@ -1,4 +1,4 @@
-"""Sends messages through a Waku node, each once, with a receipt for each (`fairway.pipeline.sinks.waku`)."""
+"""Sends each message once through a Waku node, with a receipt for each message (`fairway.pipeline.sinks.waku`)."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
 """`Dispatcher`: sends rows through a Waku node, each message once; a ledger keeps the state of each message.
 
-Invariant: a message that was sent according to the ledger is not sent again. If a task that died may have sent a
-message, the store of the node is queried first. If the message is sent again all the same, it has the same bytes and
-hash, so that relays and stores recognise the copy.
+Invariant: a message that was sent according to the ledger is not sent again. If a task died while it sent a message,
+the dispatcher first queries the store of the node. If it must send the message again, the copy has the same bytes and
+hash, so that relays and stores recognise it.
 
-An ephemeral message is sent at once or not at all (RELIABLE-CHANNEL-API, "Ephemeral messages"): it is tried once, not
-after its time, and not again if it is unknown whether it was sent. Then it is dropped, and its receipt says why.
+An ephemeral message is sent immediately or never (RELIABLE-CHANNEL-API, "Ephemeral messages"). It has one attempt, none
+after its time, and none if an earlier attempt has an unknown result. Otherwise it is dropped; its receipt has the
+reason.
 
-Relays and stores refuse messages with an old timestamp. So a late message may get a new timestamp before each attempt;
-the ledger has both the hash of its row and the hash with which it was sent.
+Relays and stores reject messages with an old timestamp. So a late message may get a new timestamp before each attempt;
+the ledger has the hash of its row and the hash of the sent message.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 _LONGEST_STEP_S: Final = 1.0
-"""Longest step of a wait, after which an interruption or a change of the clock is noticed."""
+"""Longest step of a wait; after each step an interruption or a change of the clock takes effect."""
 
 REQUIRED_COLUMNS: Final = ("content_topic", "payload", "timestamp_ns")
-"""The columns that a row must have; without a timestamp each attempt would be another message."""
+"""The columns that a row must have; the timestamp makes all attempts the same message."""
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class DispatchCounts:
     refused: int = 0
     failed: int = 0
     later: int = 0
-    """Rows whose time of sending is further off than the task waits; they have no receipt."""
+    """Rows with a time of sending beyond the longest wait of the task; they have no receipt."""
     dropped: int = 0
     """Ephemeral messages that could not be sent in their time."""
 
@@ -80,17 +81,17 @@ class Dispatcher:
     shards: Shards = field(default_factory=Shards)
     """Determines the pubsub topic of a row without one."""
     attempts: int = 3
-    """Attempts at a message, unless the node refuses it permanently or does not serve its shard; those beyond the
-    node's rate do not count."""
+    """Attempts at a message, unless the node refuses it permanently or does not serve its shard. Refusals for the
+    node's rate limit do not count."""
     longest_wait_s: float = 3_600.0
     """Longest wait for the ``not_before_ms`` of a row, or for the rate limit of the node."""
     restamp_after_ms: int | None = None
-    """Age at which a message gets a new timestamp before it is sent; None: never."""
+    """Age at which an unsent message gets a new timestamp; None: never."""
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     now_ns: Callable[[], int] = time.time_ns
 
     async def send_all(self, rows: Iterable[Mapping[str, Any]]) -> DispatchCounts:
-        """Send rows and return the outcome; the ledger gets a receipt for each."""
+        """Send rows and return the counts; the ledger gets a receipt for each row that is due."""
         outcome = DispatchCounts()
         for row in rows:
             outcome += await self._send(row)
@@ -136,7 +137,7 @@ class Dispatcher:
         return row.get("dropped")
 
     async def _its_time_has_come(self, row: Mapping[str, Any]) -> bool:
-        """Wait for the ``not_before_ms`` of a row; return False if that is beyond ``longest_wait_s``."""
+        """Wait for the ``not_before_ms`` of a row; return False if the wait would exceed ``longest_wait_s``."""
         not_before_ms = row.get("not_before_ms")
         if not_before_ms is None:
             return True
@@ -150,7 +151,7 @@ class Dispatcher:
         return True
 
     def _as_it_left(self, message: RoutedMessage) -> RoutedMessage:
-        """Return a message with the timestamp that an earlier attempt gave it, if one did."""
+        """Return a message with the new timestamp of an earlier attempt, if it has one."""
         stamp = self.ledger.stamp(message.message_hash)
         return message if stamp is None else _stamped(message, stamp)
 
@@ -178,7 +179,7 @@ class Dispatcher:
                 return ReceiptStatus.SENT if result.accepted else ReceiptStatus.REFUSED, result.detail, made
             if is_ephemeral:
                 return ReceiptStatus.DROPPED, result.detail, made
-            # A node that grants fewer a second takes it later: that it says so is no failure of the message.
+            # A refusal for the rate limit is no failure of the message: the node accepts it later.
             failed += not result.too_many
             if failed >= self.attempts or (result.too_many and waited_s + pause_s > self.longest_wait_s):
                 return ReceiptStatus.FAILED, result.detail, made
@@ -218,8 +219,8 @@ class Dispatcher:
 def message_of(row: Mapping[str, Any], shards: Shards) -> RoutedMessage:
     """Return the message of a row; raise `ConfigurationError` for an invalid row.
 
-    Columns: `REQUIRED_COLUMNS`; ``pubsub_topic``, else the shard of the content topic; ``version``, ``meta`` and
-    ``ephemeral`` if they are there; ``message_hash``, if it is there, must be the hash of the message.
+    Columns: `REQUIRED_COLUMNS`; ``pubsub_topic``, by default the shard of the content topic; optionally ``version``,
+    ``meta`` and ``ephemeral``; ``message_hash``, if present, must be the hash of the message.
     """
     lacking = ", ".join(name for name in REQUIRED_COLUMNS if row.get(name) is None)
     if lacking:

@@ -1,7 +1,7 @@
-"""`ReceiptLedger`: a SQLite file with one receipt per message, which all tasks and runs that send share.
+"""`ReceiptLedger`: a SQLite file with one receipt per message, shared by all sending tasks and runs.
 
 Invariant: a message is claimed before it is sent and settled afterwards; both are on disk before the call returns. So a
-settled message is not sent again, and only the messages that a task was sending when it died are in doubt.
+settled message is not sent again, and only messages that a dead task was sending are in doubt.
 
 The key is the message hash (14/WAKU2-MESSAGE): rows with the same message share a receipt.
 """
@@ -67,19 +67,19 @@ class ReceiptStatus(Enum):
     """The state of a message."""
 
     SENDING = "sending"
-    """A task is sending it, or died while it was."""
+    """A task is sending it, or died during the attempt."""
     SENT = "sent"
     """The node accepted it."""
     REFUSED = "refused"
-    """The message itself is invalid, or on a shard that the node does not serve; it is not tried again."""
+    """The message is invalid, or on a shard that the node does not serve; no run tries it again."""
     FAILED = "failed"
     """All attempts failed; another run tries again."""
     DROPPED = "dropped"
-    """An ephemeral message that could not be sent in its time; it is not tried again."""
+    """An ephemeral message that could not be sent in its time; no run tries it again."""
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the message is not tried again."""
+        """Return whether the status is final, so that no run tries the message again."""
         return self not in {ReceiptStatus.SENDING, ReceiptStatus.FAILED}
 
 
@@ -89,7 +89,7 @@ class Claim(Enum):
     MINE = "mine"
     """Send it."""
     IN_DOUBT = "in-doubt"
-    """A task died while it sent the message: query the store, and send the message if it is not there."""
+    """A task died while it sent the message: query the store, and send the message if the store does not have it."""
     SETTLED = "settled"
     """The message was sent, refused or dropped; do nothing."""
     ANOTHERS = "anothers"
@@ -106,14 +106,14 @@ class DispatchReceipt:
     timestamp_ns: int | None
     status: ReceiptStatus
     detail: str
-    """The reason if it was not sent."""
+    """The detail of the result, such as the reason of a failure."""
     attempts: int
     first_at_ms: int
     settled_at_ms: int | None
     sent_timestamp_ns: int | None = None
-    """The new timestamp of a message whose own was too old; None if it was sent with its own."""
+    """The new timestamp of a message with too old a timestamp; None if it kept its own."""
     sent_hash: bytes | None = None
-    """The hash of the message with that timestamp."""
+    """The hash of the message with the new timestamp."""
 
 
 class ReceiptLedger:
@@ -155,8 +155,8 @@ class ReceiptLedger:
     ) -> Claim:
         """Return whether this task must send a message; if so, write a receipt with the status ``sending``.
 
-        ``run`` names a job and ``task`` a part of it, the same for each attempt. A task that is repeated continues with
-        its own messages, and leaves those of other tasks that may still run.
+        ``run`` names a job and ``task`` a part of it, the same for each attempt. A repeated task continues with its own
+        messages, and skips those of other tasks of the run, which may still be active.
         """
         with transaction(self._database):
             row = (message_hash, pubsub_topic, content_topic, timestamp, run, task, self._now_ms())
@@ -196,12 +196,12 @@ class ReceiptLedger:
         return None if row is None else _receipt(row)
 
     def attempts_since(self, since_ms: int) -> int:
-        """Return the number of messages that were claimed or settled since a time; at most so many were sent."""
+        """Return the number of messages that were claimed or settled since a time, an upper bound of sent messages."""
         (count,) = self._database.execute(_ATTEMPTS, (since_ms,)).fetchone()
         return int(count)
 
     def may_have_sent(self) -> bool:
-        """Return whether a message was sent, or may have been: a node that fails may have relayed it."""
+        """Return whether a message was sent, or may have been: a node may relay a message and then report a failure."""
         return self._database.execute(_MAY_HAVE_SENT).fetchone() is not None
 
     def clear(self) -> None:

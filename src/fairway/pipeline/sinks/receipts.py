@@ -21,8 +21,8 @@ RECEIPTS: Final = (
     " status string, detail string, attempts int, first_at timestamp, first_at_ms bigint, settled_at timestamp,"
     " settled_at_ms bigint, sent_timestamp timestamp, sent_timestamp_ns bigint, sent_hash binary"
 )
-"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp_ns`` the message's; the last ones are
-those that a message left with whose own timestamp was too old, else null."""
+"""The table of receipts. ``status`` is a `ReceiptStatus`, ``timestamp_ns`` the timestamp of the message.
+``sent_timestamp`` and ``sent_hash`` are those of a message that was sent with a new timestamp, else null."""
 
 _ARROW_SCHEMA: Final = exact_schema(RECEIPTS)
 _PART_RECEIPTS: Final = 50_000
@@ -30,7 +30,7 @@ _BATCH_RECEIPTS: Final = 5_000
 
 
 def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
-    """Return the present receipts of a file, without later ones."""
+    """Return the receipts that a file has now."""
     file = local_path(path, "the file of receipts").absolute()
     absolute = str(file)
     if not file.is_file():

@@ -2,10 +2,10 @@
 
 Name: ``waku``
 
-Columns: ``content_topic``, ``payload`` and ``timestamp_ns`` must be there; ``pubsub_topic``, ``version``,
-``meta``, ``ephemeral`` and ``message_hash`` may be; others are ignored. `message_of` says what each means. A row with
-``not_before_ms`` (milliseconds since the Unix epoch) is waited for, and so are those behind it. An ephemeral message is
-tried once, and dropped after ``not_after_ms``, or where ``dropped`` says why it must not leave.
+Columns: ``content_topic``, ``payload`` and ``timestamp_ns`` are required; ``pubsub_topic``, ``version``, ``meta``,
+``ephemeral`` and ``message_hash`` are optional; others are ignored. `message_of` describes them. A row is not sent
+before its ``not_before_ms`` (milliseconds since the Unix epoch), nor are the rows after it. An ephemeral message is
+tried once. It is dropped after ``not_after_ms``, or if ``dropped`` has a reason.
 
 Options (their names in any case):
 
@@ -13,18 +13,18 @@ Options (their names in any case):
 - ``receipts``: a SQLite file, created if it is missing, with the receipts of sent messages. All tasks need the same
   file: if they run on several machines, write from one of them (``coalesce(1)``).
 - ``attempts``: number of attempts after which a message has failed (default 3).
-- ``failOnError``: whether a task fails if messages fail (default), so that Spark tries those again.
-- ``maxWaitMs``: longest wait for the time of a row (default 3,600,000); later rows are left to another run.
+- ``failOnError``: whether a task fails if messages fail (default), so that Spark retries them.
+- ``maxWaitMs``: longest wait for the time of a row (default 3,600,000); another run sends later rows.
 - ``restampAfterMs``: age at which an unsent message gets the present time as its timestamp, because relays and stores
-  refuse old ones (default never). Both are milliseconds, or ISO text such as ``PT1H``.
+  reject old timestamps (default never). Both are milliseconds, or ISO text such as ``PT1H``.
 - ``cluster``, ``shards``: cluster and number of shards for rows without a pubsub topic (default 1 and 8, The Waku
   Network).
 
-Rows are sent in their order, one after the other in each partition, several partitions at once: one partition for each
-sender keeps a sender's messages in order. Running a job again sends what is not settled and nothing else. Speculative
-execution (``spark.speculation``) must be off.
+Each partition sends its rows in order, one after the other; partitions run in parallel. Put each sender in one
+partition to keep the order of its messages. A repeated job sends only unsettled messages. Speculative execution
+(``spark.speculation``) must be off.
 
-Sent messages cannot be recalled: the sink appends, and refuses the mode ``overwrite``, for a stream ``complete``.
+Sent messages cannot be recalled: the sink appends, and rejects the mode ``overwrite``, or ``complete`` for a stream.
 
 `read_receipts` returns the receipts as a table.
 
@@ -124,7 +124,7 @@ class SinkOptions:
 
 
 class _Sending:
-    """The common part of both writers; pickled to the tasks, which share the name of the run."""
+    """The common part of both writers. It is pickled to the tasks, which share the name of the run."""
 
     def __init__(self, options: Mapping[str, str], columns: Collection[str], *, overwrite: bool = False) -> None:
         if overwrite:
@@ -189,7 +189,7 @@ class WakuWriter(_Sending, DataSourceArrowWriter):
 
 
 class WakuStreamWriter(_Sending, DataSourceStreamArrowWriter):
-    """Sends a stream; a micro-batch that is tried again sends only what was not settled."""
+    """Sends a stream; a repeated micro-batch sends only unsettled messages."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Log the results of the rows of a micro-batch."""
