@@ -30,7 +30,7 @@ _OF_A_CITING_MESSAGE: Final = ("channel_id", "sender_id", "causal_history", "seg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
-    """The state that is needed to continue sending in a channel. Can be pickled, for Spark executors."""
+    """The state for continuing to send in a channel. Can be pickled, for Spark executors."""
 
     lamport: int
     sequence: int = 0
@@ -38,13 +38,14 @@ class ChannelState:
     records: tuple[HistoryRecord, ...] = ()
     """The newest messages of the log, in its order: as many as the bloom filter holds."""
     uncited: tuple[str, ...] = ()
-    """Those of them that no message cites yet."""
+    """Ids of the records that no message cites yet."""
 
 
 def sending_config(options: ReliableChannelOptions) -> SdsConfig:
     """Return the SDS options of a sender that does not receive.
 
-    It keeps no messages for repair. It hears of no reason to attach a bloom filter unless every message has one.
+    It keeps no messages for repair. It attaches bloom filters to all messages or to none, because it receives no
+    request for one.
     """
     repair = replace(options.sds.repair, enabled=False)
     is_thrifty = options.sds.bloom_policy is not BloomPolicy.ALWAYS
@@ -56,7 +57,7 @@ def open_channel(
 ) -> MessageChannel:
     """Return the SDS channel of a sender at the start of a batch; raise `ConfigurationError` for invalid names.
 
-    After a ``state`` it does not vouch for what its citations descend from: the state does not say what its past lacks.
+    With a ``state`` the channel does not vouch for ancestors of its citations, because the state may have gaps.
     """
     config = sending_config(options)
     channel = MessageChannel(
@@ -107,10 +108,10 @@ def _fill_bloom(channel: MessageChannel, records: Sequence[HistoryRecord]) -> No
 def state_of_store(
     path: str | PathLike[str], channel_id: str, sender_id: str, content_topic: str, options: ReliableChannelOptions
 ) -> ChannelState:
-    """Return the state of a live channel from its store, which is not changed.
+    """Return the state of a live channel from its store, which stays unchanged.
 
-    Raises `ConfigurationError` if there is no such file or it has never been used, and a `StorageError` if it is in
-    use, or of another channel, sender or topic.
+    Raises `ConfigurationError` for a missing file or an unused store, and `StorageError` if the store is in use, or of
+    another channel, sender or topic.
     """
     if not Path(path).is_file():
         raise ConfigurationError(f"{path}: there is no such file; give the store of the channel")
@@ -153,7 +154,8 @@ def states_of_run(
     authors = {channel_id: {r.message_id: r.sender_id for r in records} for channel_id, records in newest.items()}
     for batch in tables.batches("sds_messages", _OF_A_CITING_MESSAGE, wanted):
         for row in batch.to_pylist():
-            # What only later segments of others' messages cite is uncited (`fairway.protocol.sds.pending_citations`).
+            # Citations of a message by later segments of another sender do not count
+            # (`fairway.protocol.sds.pending_citations`).
             author_of = authors.get(row["channel_id"], {}) if row["is_parity"] or row["segment_index"] else {}
             cited.setdefault(row["channel_id"], set()).update(
                 entry["message_id"]

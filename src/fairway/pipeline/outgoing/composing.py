@@ -1,10 +1,10 @@
 """`Composer`: makes the encrypted messages of one sender's payloads, with the protocol core of a live channel.
 
 Invariant: the result depends only on the payloads, the options, the keys, and the state and time at the start of the
-batch: a repetition gives the same bytes with the same ids. A payload gives all its messages or none; a refused payload
-has no effect on the messages of others.
+batch: a repetition makes the same bytes with the same ids. A payload results in all its messages or none; a refused
+payload has no effect on the messages of others.
 
-Citations have no retrieval hint, because that is the hash of a WakuMessage, which gets its timestamp when it is sent.
+Citations have no retrieval hint: the hint is the hash of a WakuMessage, which gets its timestamp when it is sent.
 Memory is bounded by one payload and a part of the log.
 """
 
@@ -26,11 +26,11 @@ from fairway.wire.topics import ContentTopic, autoshard, default_topic, pubsub_t
 from fairway.wire.waku_message import WakuMessage, encode_waku_message
 
 KEPT_RECORDS: Final = 10_000
-"""Messages of the log that are kept beside the cited ones; at twice as many the older half is removed."""
+"""Messages that remain in the log after shortening; the log is shortened at twice as many."""
 _LONGEST_WAIT_MS: Final = 366 * 86_400_000
-"""Longest time between the batch and a message; a later one is a mistake, and would advance the channel's clock."""
+"""Longest time between the batch and a message. A later time is a mistake, and would advance the channel's clock."""
 _LATEST_STAMP_NS: Final = 2**62
-"""Any timestamp takes as many bytes on the wire as this, or fewer."""
+"""A timestamp of the longest encoding on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +88,11 @@ class Composer:
         state: ChannelState | None = None,
         shard: int | None = None,
     ) -> None:
-        """Begin at ``start_ms`` with a ``state`` (none: a channel without a past).
+        """Begin at ``start_ms`` with a ``state`` (None: a new channel).
 
-        ``shard`` is the network shard of all messages; None leaves it to autosharding.
+        ``shard`` is the network shard of all messages; None selects autosharding.
 
-        Raises `ConfigurationError` for names or options with which nothing can be sent.
+        Raises `ConfigurationError` for invalid names or options.
         """
         self._options = options
         self._keys = keys
@@ -126,7 +126,7 @@ class Composer:
             self._sds.lamport, self._sds.sequence, self._sds.pending_citations = lamport, sequence, owed
             raise
         self._now_ms = now_ms
-        # Nothing is persisted here, so nobody asks what changed.
+        # The journal is discarded, because a batch persists no channel state.
         self._sds.journal.drain()
         if self._sds.statistics().history >= 2 * self._kept:
             self._sds = shortened(self._sds, self._kept)
@@ -213,7 +213,7 @@ class Composer:
 def _cited_by_first(
     made: list[SdsMessage], segments: tuple[OutgoingSegment, ...], order: int
 ) -> tuple[HistoryEntry, ...]:
-    """Return the citations that a segment repeats from the first one, which may be lost; as in a live channel."""
+    """Return the citations that a segment repeats from the first one, in case that is lost, as in a live channel."""
     if not 0 < order <= len(segments) - segments[0].data_count:
         return ()
     return made[0].causal_history
@@ -248,16 +248,16 @@ class _Synthetic:
 class Encrypter:
     """Encrypts the messages of one channel on one content topic, equal messages to equal bytes.
 
-    With a random nonce an SDS message would become another WakuMessage, with another hash, when a task is repeated. So
-    the random bytes of a cipher (nonce, padding) are HMAC-SHA-256 over the plaintext, under a key derived from that of
-    the channel, expanded as in HKDF-Expand (RFC 5869). This is the construction of SIV (RFC 5297).
+    With a random nonce, a repeated task would make another WakuMessage, with another hash, from the same SDS message.
+    So the random bytes of a cipher (nonce, padding) are HMAC-SHA-256 over the plaintext, under a key derived from that
+    of the channel, expanded as in HKDF-Expand (RFC 5869). This is the construction of SIV (RFC 5297).
 
     Invariant: nonces of different messages are as independent as random ones, so the bound on messages per key of
     `fairway.protocol.encryption.aead` holds, also beside participants that use random nonces.
     """
 
     def __init__(self, keys: ChannelKeys | None, channel_id: str, content_topic: str) -> None:
-        """Take the newest key; raise `EncryptionError` if there are keys and none is for this channel."""
+        """Use the newest key; raise `EncryptionError` if there are keys, but none for this channel."""
         self._source: _Synthetic | None = None
         self._cipher: Encryption | None = None
         if keys is not None:
@@ -274,7 +274,7 @@ class Encrypter:
         return waku_version_of(self._cipher)
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """Return a message encrypted, or as it is if there are no keys; raises `EncryptionError`."""
+        """Return a message encrypted, or unchanged without keys; raise `EncryptionError` if encryption fails."""
         if self._cipher is None or self._source is None:
             return plaintext
         self._source.begin(plaintext)

@@ -1,16 +1,16 @@
 """`Dispatch`: sends the scheduled messages, epoch by epoch, each message once.
 
-The messages of one sender are sent one after the other, those of several senders in parallel. The schedule is a plan:
-the clock may be ahead of it, because the batch was stopped for a day or the node is slow. So the messages of a planned
-epoch are sent in the present epoch, and those of the next planned epoch not before the next one begins. In this way no
-epoch of the clock exceeds the rate limit.
+The messages of one sender are sent one after the other, those of several senders in parallel. The clock may be ahead of
+the schedule, for example if the batch was stopped for a day or the node is slow. So the messages of a planned epoch are
+sent in the present epoch, and those of the next planned epoch not before the next epoch begins. So no epoch of the
+clock exceeds the rate limit.
 
-All messages are sent through one node with one membership, and share its limit. An ephemeral message whose epoch has
-passed, or has no room, is dropped.
+All messages are sent through one node with one membership, and share its limit. An ephemeral message is dropped if its
+epoch has passed or is full.
 
 Invariant: a message that was sent according to the ledger is not sent again. The messages of a sender are sent in their
-order: the first that the node does not accept stops the sender, and all further ones wait for the next attempt. A
-message that the node refuses permanently does not stop the sender.
+order: the first failed message stops the sender, and its further messages wait for the next attempt. A message that the
+node refuses permanently does not stop the sender.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
 
 RESTAMP_AFTER_MS: Final = 10_000
-"""Relays that check proofs, and the archives of nwaku, refuse a message whose timestamp is 20 seconds old."""
+"""Age at which an unsent message gets a new timestamp: relays that check proofs, and nwaku's archives, reject messages
+that are 20 seconds old."""
 _SENDERS_AT_ONCE: Final = 16
 _BATCH_ROWS: Final = 64
 _LONGEST_STEP_S: Final = 1.0
@@ -43,7 +44,7 @@ class DispatchProgress:
     """The progress of a dispatch."""
 
     settled: int
-    """Messages that are finished, also in earlier attempts."""
+    """Settled messages, including those of earlier attempts."""
     total: int
     waits_until_ms: int | None = None
     """The beginning of the next epoch with room; None while messages are being sent."""
@@ -51,7 +52,7 @@ class DispatchProgress:
 
 @dataclass(slots=True, kw_only=True)
 class Dispatch:
-    """One attempt at what is scheduled."""
+    """One attempt at the scheduled messages."""
 
     files: Sequence[Path]
     """The files of the table ``scheduled``."""
@@ -104,7 +105,7 @@ class Dispatch:
         return left
 
     async def _epoch_has_come(self, epoch: int, count: int) -> bool:
-        """Wait until messages of an epoch may be sent; return False if that is beyond ``longest_wait_s``."""
+        """Wait until messages of an epoch may be sent; return False if the wait would exceed ``longest_wait_s``."""
         waited_s = 0.0
         while (at_ms := self._when(epoch, count)) is not None:
             left_s = (at_ms - self._now_ms()) / 1_000
@@ -123,7 +124,7 @@ class Dispatch:
             return epoch * self.epoch_ms
         if self.rate_limit is None:
             return None
-        # On schedule nothing has left in this epoch.
+        # No earlier message in this epoch: the dispatch is on schedule.
         used = self.ledger.attempts_since(now_ms - now_ms % self.epoch_ms)
         return None if not used or used + count <= self.rate_limit else now_ms - now_ms % self.epoch_ms + self.epoch_ms
 

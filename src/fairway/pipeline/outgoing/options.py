@@ -14,7 +14,7 @@ from fairway.pipeline.outgoing.scheduled import check_limit
 from fairway.wire.topics import pubsub_topic
 
 KIND: Final = "send"
-"""In ``run.json``: whose tables a folder holds."""
+"""Value in ``run.json`` for a folder with the tables of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +22,15 @@ class SendOptions:
     """Options of a batch. Raises `ConfigurationError` for invalid values."""
 
     channel_id: str | None = None
-    """The channel of payloads that do not name one."""
+    """Default channel of the payloads."""
     sender_id: str | None = None
-    """The sender of payloads that do not name one."""
+    """Default sender of the payloads."""
     content_topic: str | None = None
-    """The topic of payloads that do not name one; None is ``/fairway/1/CHANNEL/proto``."""
+    """Default topic of the payloads; None is ``/fairway/1/CHANNEL/proto``."""
     channel: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
     """The options of all channels: cluster, shards, profile, segmentation, SDS, sizes."""
     shard: int | None = None
-    """The network shard of all messages; None: for each content topic the one that autosharding gives."""
+    """The network shard of all messages; None: for each content topic its shard by autosharding."""
     rate_limit: int | None = None
     """Transmissions allowed in an epoch, by the node's membership; None: no limit."""
     epoch_ms: int = RateLimitConfig().epoch_ms
@@ -47,7 +47,7 @@ class SendOptions:
         check_limit(self.rate_limit, self.epoch_ms)
 
     def as_json(self, start_ms: int) -> dict[str, Any]:
-        """Return the options as JSON knows them."""
+        """Return the options as values for JSON."""
         told = json.loads(json.dumps(asdict(self), default=_json_value))
         return {**told, "start_ms": start_ms, "kind": KIND, "format": "parquet"}
 
@@ -61,10 +61,10 @@ def channel_options(
     cluster: int | None = None,
     shards: int | None = None,
 ) -> ReliableChannelOptions:
-    """Return a profile's options, with those that are given in their place.
+    """Return a profile's options, with the given options replaced.
 
-    ``network`` is the name or the file of a network (`network_of`), and gives cluster, number of shards and the longest
-    message. Raises `ConfigurationError` if a cluster or a number of shards is given beside it.
+    ``network`` is the name or the file of a network (`network_of`), which has the cluster, the number of shards and the
+    longest message. Raises `ConfigurationError` if ``cluster`` or ``shards`` is given, too.
     """
     options = profile.options()
     if network is not None:

@@ -1,9 +1,9 @@
-"""From ``payloads`` to ``composed``: every payload becomes messages, or a row with the reason why not.
+"""From ``payloads`` to ``composed``: every payload becomes messages, or a row with the reason of its refusal.
 
 Spark sorts the payloads by channel, sender and ``seq``, on disk if necessary, and a mapper reads them once, with one
 `Composer` for each sender in a channel. (``applyInArrow`` processes one group at a time, but keeps no order within it
 and takes time for each.) Memory holds an Arrow batch of payloads, the state of one sender and an Arrow batch of
-messages, whatever the number of payloads.
+messages, for any number of payloads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEEDED: Final = ("channel_id", "sender_id", "seq", "payload")
 REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-large", "not-sealed", "not-usable")
 
 COMPOSED: Final = f"{OUTGOING_MESSAGES}, origin string, size_bytes bigint, reason string, detail string"
-"""Both together, as `composed` gives them."""
+"""The result of `composed`: messages and refusals in one table."""
 _ARROW_SCHEMA: Final = exact_schema(COMPOSED)
 _BATCH_ROWS: Final = 256
 _BATCH_BYTES: Final = 8_388_608
@@ -72,7 +72,7 @@ def composed(
     same = Window.partitionBy("channel_id", "sender_id", "seq", F.col("fault").isNull())
     digest = F.sha2(F.coalesce("payload", F.lit(b"")), 256)
     compose = composing_mapper(options, start_ms=start_ms, keys=keys, states=states, shard=shard)
-    # One shuffle: what is together by channel and sender is so by seq as well.
+    # One shuffle: rows of one channel and sender are in one partition, so also those of one seq.
     in_order = (
         full.repartition("channel_id", "sender_id")
         .withColumn("copy", F.row_number().over(same.orderBy(digest, "origin")))

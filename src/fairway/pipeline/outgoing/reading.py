@@ -1,6 +1,6 @@
 """`PayloadSource`: reads payloads from rows of Parquet, lines of JSON or a folder of files into the table ``payloads``.
 
-Invariant: every row, line or file is one row of the table, in the same order. One that cannot be read is a row with a
+Invariant: every row, line or file is one row of the table, in the same order. An unreadable one becomes a row with a
 ``fault``, which `composed` refuses. Only faults of all rows, such as a missing column, raise an error.
 """
 
@@ -45,7 +45,7 @@ _DIGEST_BLOCK_BYTES: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadSource:
-    """A place of payloads, and the values for fields that they lack."""
+    """A place of payloads, and the defaults for missing fields."""
 
     path: Path
     """A ``.parquet`` file, a folder of those, a ``.jsonl`` file, or a folder whose files are the payloads."""
@@ -53,7 +53,7 @@ class PayloadSource:
     sender_id: str | None = None
     content_topic: str | None = None
     max_bytes: int = 2**31 - 1
-    """Files in a folder that are larger are not read."""
+    """Size of the largest file in a folder that is read."""
 
     def described(self) -> list[dict[str, Any]]:
         """Return the files and the digests of their contents, which identify a batch."""

@@ -65,13 +65,13 @@ def send(
     planned: Callable[[SendSummary], None] | None = None,
     dispatching: Callable[[DispatchProgress], None] | None = None,
 ) -> SendSummary:
-    """Send the payloads in a file or folder (`PayloadSource`), or continue with that, and return the summary.
+    """Send the payloads in a file or folder (`PayloadSource`), or continue an earlier attempt; return the summary.
 
-    ``node`` is an address for `fairway.connect`; with None the tables are written and nothing is sent. Each message is
-    tried ``attempts`` times before its sender stops. An epoch further off than ``longest_wait_s`` is left to another
-    attempt. ``planned`` is called with the schedule before the first message is sent. Uses ``spark`` unchanged, or the
-    active session, or a new one while tables are written. Raises `ConfigurationError` for invalid payloads or options
-    or an unusable folder, and `NetworkError` if the node cannot be reached.
+    ``node`` is an address for `fairway.connect`; with None the tables are written, but no message is sent. Each message
+    has ``attempts`` attempts before its sender stops. The attempt ends before an epoch beyond ``longest_wait_s``.
+    ``planned`` is called with the schedule before the first message is sent. It uses ``spark`` unchanged, or the active
+    session, or a new one while tables are written. Raises `ConfigurationError` for invalid payloads or options or an
+    unusable folder, and `NetworkError` if the node cannot be reached.
     """
     options = options or SendOptions()
     if attempts < 1:

@@ -16,7 +16,7 @@ from fairway.pipeline.sinks.ledger import ReceiptLedger, ReceiptStatus
 
 _REASONS: Final = 5
 WAITING: Final = "waiting"
-"""The status of a message that has not been tried, and that is not to be dropped."""
+"""The status of a message that was not tried yet and is not to be dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +26,13 @@ class SendSummary:
     folder: Path
     payloads: int
     refused: int
-    """Payloads that give no message; the table ``refused`` says why."""
+    """Payloads without messages; the table ``refused`` has the reasons."""
     transmissions: int
     """Messages of the network, segments and parity counted one by one."""
     senders: int
     channels: int
     epochs: int
-    """Of the rate limit, in which something is planned."""
+    """Epochs of the rate limit with scheduled messages."""
     starts_ms: int | None
     """The planned time of the first message in Unix milliseconds; None if there is none."""
     ends_ms: int | None
@@ -42,7 +42,7 @@ class SendSummary:
     outcome: DispatchCounts
     """The result of this attempt."""
     reasons: dict[str, int]
-    """Number of messages that were refused or failed, by what the node said; the most frequent first."""
+    """Number of refused or failed messages by the detail of their receipt, the most frequent first."""
 
     @property
     def left(self) -> int:
@@ -60,7 +60,7 @@ class SendSummary:
         return not self.refused and self.statuses.get(ReceiptStatus.SENT.value, 0) == self.transmissions
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as JSON knows it."""
+        """Return the summary as values for JSON."""
         return {**asdict(self), "folder": str(self.folder), "left": self.left, "complete": self.is_complete}
 
 

@@ -10,21 +10,21 @@ PAYLOADS: Final = (
     "channel_id string, sender_id string, seq bigint, payload binary, content_topic string, ephemeral boolean,"
     " not_before timestamp, not_before_ms bigint, origin string, fault string"
 )
-"""The table of what is to be sent. ``origin`` tells where a row comes from, ``fault`` why it could not be read."""
+"""The table of payloads. ``origin`` is the file, line or row of a payload, ``fault`` the reason if it is unreadable."""
 
 OUTGOING_MESSAGES: Final = (
     "channel_id string, sender_id string, seq bigint, message_id string, payload_id string, lamport bigint,"
     " payload_number bigint, chunk_index int, chunks int, is_parity boolean, content_topic string, pubsub_topic string,"
     " payload binary, version int, meta binary, ephemeral boolean, release timestamp, release_ms bigint"
 )
-"""The table of encrypted SDS messages: ``payload`` is what travels, ``payload_id`` the SHA-256 of what the user gave,
-``payload_number`` counts his payloads in the channel from 0, ``release_ms`` is when the message may leave at the
-earliest."""
+"""The table of encrypted SDS messages. ``payload`` is the encrypted message, ``payload_id`` the SHA-256 of the user's
+payload. ``payload_number`` counts the sender's payloads in the channel from 0. ``release_ms`` is the earliest time of
+sending."""
 
 REFUSED: Final = (
     "channel_id string, sender_id string, seq bigint, origin string, size_bytes bigint, reason string, detail string"
 )
-"""The table of payloads that give no message. ``reason`` is one of `REASONS`."""
+"""The table of refused payloads. ``reason`` is one of `REASONS`."""
 
 SCHEDULED: Final = (
     "sender_id string, place bigint, epoch bigint, epoch_start timestamp, epoch_start_ms bigint, not_before timestamp,"
@@ -43,7 +43,7 @@ OUTGOING_RECEIPTS: Final = (
     " sent_timestamp_ns bigint, sent_hash binary"
 )
 """The table of receipts. ``status`` is a `ReceiptStatus`, or ``waiting`` for a message that was not tried yet;
-``sent_timestamp`` and ``sent_hash`` are those of a message that left so late that it got a new timestamp, else null."""
+``sent_timestamp`` and ``sent_hash`` are those of a message that was sent with a new timestamp, else null."""
 
 OUTGOING_TABLES: Final[tuple[Table, ...]] = (
     Table(
