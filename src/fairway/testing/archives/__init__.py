@@ -1,8 +1,8 @@
-"""Archives of any size, made on Spark from a seed, and the truth about what a pipeline must find in them.
+"""Archives of any size, made on Spark from a seed, and the facts that a pipeline must find in them.
 
 ::
 
-    plan -> units -> block -> tables: waku_messages, and the facts that check holds the tables of a run against
+    plan -> units -> block -> tables: waku_messages, and the facts for the comparison in check
 
 `plan` describes an archive, `units` draws the messages and their losses, `block` encodes a range of units, `tables`
 makes all blocks on Spark, `writing` writes them, `figures` computes tables of figures from the facts, and `check`

@@ -1,11 +1,11 @@
 """`make_block`: makes one block of a generated archive with the real codecs, and the facts about it; without Spark.
 
-The messages of a block cite those of the block before, so the last units before it are drawn too, without output. So
-are the first units after it, because they may cite messages of this block: a lost message is missing only if another
-one cites it.
+The messages of a block cite those of the block before, so `make_block` also draws the last units before it, without
+output. It also draws the first units after it, which may cite messages of this block: a lost message is missing only if
+another one cites it.
 
-Invariant: rows and facts of all blocks together do not depend on which process makes which block. Across the border of
-two blocks messages are cited without a retrieval hint, which would depend on all messages before.
+Invariant: rows and facts of all blocks together do not depend on the process that makes a block. Citations across the
+border of two blocks have no retrieval hint, because a hint depends on all messages before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GeneratedRow(NamedTuple):
 
 @dataclass(slots=True)
 class StoredCopy:
-    """One WakuMessage that a store has."""
+    """One WakuMessage in a store."""
 
     message_hash: bytes
     payload: bytes
@@ -66,7 +66,7 @@ class StoredCopy:
         return OK if self.fate.damage is None else DAMAGES[self.fate.damage]
 
     def sizes(self, codec: SdsCodec) -> dict[str, int]:
-        """Return what parts of the message take; of the history, what the message is longer for it."""
+        """Return the sizes of the parts of the message; that of the history is the length that it adds."""
         without_history = codec.encode(replace(self.message, causal_history=()))
         return {
             "content_bytes": len(self.message.content or b""),
@@ -77,7 +77,7 @@ class StoredCopy:
 
 @dataclass(slots=True)
 class MadeBlock:
-    """A block, as it was made."""
+    """A block with its units and stored messages."""
 
     maker: Maker
     units: list[Unit] = field(default_factory=list)
@@ -104,7 +104,7 @@ class MadeBlock:
     def facts(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the table of facts for the block (`fairway.testing.archives.FACTS`)."""
         yield from self._carrier_facts()
-        # An id that depends on the sender's clock does not follow from what the stores have.
+        # An id that depends on the sender's clock cannot be computed from the stored messages.
         is_rebuildable = self.maker.id_rule is not IdRule.KECCAK_TIMESTAMP
         for unit in self.units:
             is_complete = False
@@ -143,7 +143,7 @@ class MadeBlock:
         if not seen:
             return None
         data_held = sum(index < unit.data_count for index, _ in seen)
-        # Parity of SEGMENTATION does not tell how many data segments there are.
+        # Parity segments of SEGMENTATION do not have the number of data segments.
         is_told = data_held > 0 or self.maker.profile.segments.self_describing
         common = {"channel_id": self.maker.channel_id, "sender_id": unit.messages[0].sender_id}
         if len(seen) < unit.data_count or not is_told:
@@ -234,7 +234,7 @@ class _Log:
             del self._messages[: -(self._history + 2 * MAX_UNIT_MESSAGES)]
 
     def citations(self, unit: Unit) -> Iterator[tuple[DrawnMessage, Sequence[DrawnMessage]]]:
-        """Yield each SDS message of the next unit with the messages that it cites, oldest first, and note these."""
+        """Yield each SDS message of the next unit with its cited messages, oldest first, and note the citations."""
         messages = self._messages
         known = messages[: len(messages) - self._last_count] if unit.is_concurrent else messages
         visible = list(known)
@@ -270,7 +270,7 @@ def _message(maker: Maker, drawn: DrawnMessage, cited: Sequence[DrawnMessage]) -
 
 
 def _units_before(maker: Maker, block: Block) -> list[Unit]:
-    """Return the last units before a block, oldest first: all that its own units can cite."""
+    """Return the last units before a block, oldest first: all units that the block can cite."""
     units: list[Unit] = []
     count = 0
     for at in range(block.first - 1, -1, -1):

@@ -1,8 +1,8 @@
 """`differences`: compares the tables of a run over a generated archive with the facts about it, row by row on Spark.
 
-Only counts are collected, so that it serves archives of any size. The rows of a table count plus one, the expected rows
-minus one; a row whose sum is not 0 is a difference. Some tables are compared with the facts themselves; the expected
-tables of figures are computed from the facts (`fairway.testing.archives.figures`).
+Only counts are collected, so the archive may have any size. A row of a table counts plus one, an expected row minus
+one; a row whose sum is not 0 is a difference. Some tables are compared with the facts themselves; the expected tables
+of figures are computed from the facts (`fairway.testing.archives.figures`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Comparison:
     found: tuple[str, ...]
     """Expressions over the table."""
     told: tuple[str, ...]
-    """Expressions over the facts, as many."""
+    """Expressions over the facts, one for each of ``found``."""
     where: str = "true"
-    """Which of the facts."""
+    """Condition for the facts."""
 
 
 def _same(*names: str) -> dict[str, tuple[str, ...]]:
@@ -117,7 +117,7 @@ _COMPARISONS: Final[Mapping[str, _Comparison]] = {
 }
 
 CHECKED_TABLES: Final = (*_COMPARISONS, *FIGURES)
-"""All tables of a run but ``computed_segments``, of which the facts tell nothing."""
+"""All tables of a run except ``computed_segments``, for which there are no facts."""
 
 
 def differences(
@@ -128,10 +128,10 @@ def differences(
     epoch_ms: int = RateLimitConfig().epoch_ms,
     rate_limit: int | None = None,
 ) -> list[Difference]:
-    """Return how the tables of a run differ from the facts (`fairway.testing.archives.truth`); nothing if not.
+    """Return the differences of a run's tables from the facts (`fairway.testing.archives.truth`).
 
-    ``table`` gives the table of a name, ``names`` says which are looked at, in the order of `CHECKED_TABLES` whatever
-    theirs; ``epoch_ms`` and ``rate_limit`` are those that the run had. Starts a job or two for each table.
+    ``table`` returns the table of a name. ``names`` are the tables to compare; the result is in the order of
+    `CHECKED_TABLES`. ``epoch_ms`` and ``rate_limit`` are those of the run. It starts one or two jobs for each table.
     """
     compared = []
     for name, comparison in _COMPARISONS.items():

@@ -1,9 +1,9 @@
 """The expected tables of figures for a generated archive, computed from the facts alone.
 
-Latency of acknowledgements, participants, channels, bytes, the rate limit, stores: each is computed from the facts by
-formulas of its own and not by the stages, so that a mistake of a stage is found. Nothing is collected.
+The tables are about the latency of acknowledgements, participants, channels, bytes, the rate limit and stores. They are
+computed by other formulas than in the stages, so that the comparison finds mistakes of a stage. No rows are collected.
 
-Invariant: what `told` returns has the columns of the table, and equals it row by row.
+Invariant: the result of `told` has the columns of the table, and equals it row by row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BYTES: Final[Mapping[str, str]] = {
     "bloom": "if(is_body, bloom_bytes, 0)",
     "envelope": "if(is_body, payload_bytes - content_bytes - history_bytes - bloom_bytes, 0)",
 }
-"""Where the bytes of a whole message went. Nobody asks for repairs in a generated archive."""
+"""Bytes of a whole message by part. A generated archive has no repair requests."""
 
 
 def told(
@@ -83,7 +83,7 @@ def _ack_latency(facts: DataFrame) -> DataFrame:
         "coalesce(ackers, 0) AS ackers",
         "first_by",
         "acked_at_ns",
-        # A retry may be all that is left of a message that was acknowledged before.
+        # The stores may have only a retry of a message that was acknowledged before.
         "CASE WHEN acked_at_ns < timestamp_ns THEN 0 ELSE (acked_at_ns - timestamp_ns) div 1000000 END AS latency_ms",
     )
 
@@ -100,7 +100,7 @@ def _percentiles(facts: DataFrame, who: tuple[str, ...]) -> DataFrame:
     ranked = (
         _ack_latency(facts)
         .where("latency_ms IS NOT NULL")
-        # Latencies repeat: so no channel is one long list to be sorted.
+        # Equal latencies are counted first, so that no channel is one long list for sorting.
         .groupBy(*who, "latency_ms")
         .agg(F.count("*").alias("here"))
         .withColumn("rank", F.sum("here").over(every.orderBy("latency_ms")))
@@ -146,7 +146,7 @@ def _rate_utilisation(facts: DataFrame, epoch_ms: int, limit: int | None) -> Dat
 
 
 def _store_completeness(facts: DataFrame) -> DataFrame:
-    """Return how much of everything each store has; one that has nothing was not written, and is in no run."""
+    """Return the number of messages that each store has; a store without messages is not in the run."""
     carriers = facts.where("fact = 'carrier'")
     held = carriers.select(F.explode("sources").alias("source")).groupBy("source").agg(F.count("*").alias("messages"))
     return held.crossJoin(carriers.agg(F.count("*").alias("known"))).selectExpr(

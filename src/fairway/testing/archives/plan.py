@@ -1,8 +1,8 @@
 """`GeneratorPlan`: describes a generated archive; the plan and its seed determine every byte.
 
-A channel is a sequence of units, each one send of one participant or one sync message. Channels are split into blocks
-of units. Each block can be made by itself, on any machine, because the draws for a unit depend only on the seed, the
-channel and the number of the unit. So several tasks make the largest channel.
+A channel is a sequence of units; a unit is one send of one participant or one sync message. Channels are split into
+blocks of units. The draws for a unit depend only on the seed, the channel and the number of the unit. So each block can
+be made alone, on any machine, and several tasks make the largest channel.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fairway.protocol.segmentation.segmenter import LIP_243_HEADROOM_BYTES, Segm
 
 UNITS_PER_BLOCK: Final = 2_000
 LARGEST_FILE_SEGMENTS: Final = 10
-"""Data segments of the longest message; the shortest one that is segmented has two."""
+"""Data segments of the longest message; the shortest segmented message has two."""
 MAX_UNIT_MESSAGES: Final = 32
-"""More than the data and parity segments of any generated message: Lamport timestamps leave this room between units."""
+"""Distance of Lamport timestamps between units, above the number of segments of any generated message."""
 
 _MAX_MESSAGES: Final = 10**9
 _MAX_CHANNELS: Final = 10**6
@@ -48,10 +48,10 @@ class GeneratorPlan:
     messages: int = 100_000
     """Approximate number of SDS messages, with lost ones, without retransmissions and copies in other stores."""
     seed: int = 1
-    """The same plan with the same seed gives the same rows."""
+    """Seed of the draws; the same plan with the same seed makes the same rows."""
     channels: int = 100
     skew: float = 1.0
-    """Channel ``n``, counted from 1, has a share in proportion to ``1 / n ** skew``; 0 makes all alike."""
+    """Channel ``n``, counted from 1, has a share in proportion to ``1 / n ** skew``; 0 makes all shares equal."""
     largest_share: float = 0.0
     """Share of the first channel; 0: the share by ``skew``."""
     senders: int = 5
@@ -63,17 +63,17 @@ class GeneratorPlan:
     content_bytes: int = 200
     """Mean length of the content of a message that is not segmented."""
     bloom_bytes: int = 64
-    """Length of bloom filters. They are empty ones: nothing is acknowledged by them."""
+    """Length of bloom filters, which are empty and acknowledge no messages."""
     long_share: float = 0.01
     """Share of units that are sent in two to ten data segments."""
     segment_size_bytes: int = 1_024
-    """A multiple of 64, without which there is no parity."""
+    """Size of segments: a multiple of 64, as parity requires."""
     parity_rate: float = SegmentationConfig().parity_rate
-    """Parity segments per data segment; on the Waku wire a run must know it to know the ids of lost parity segments."""
+    """Parity segments per data segment. On the Waku wire a run needs it to compute the ids of lost parity segments."""
     sync_share: float = 0.1
     """Share of units that are sync messages."""
     ephemeral_share: float = 0.0
-    """Share of units that are ephemeral SDS messages, which careless senders have stored; on the Waku wire only."""
+    """Share of units that are stored ephemeral SDS messages; on the Waku wire only."""
     concurrent_share: float = 0.05
     """Share of units whose sender had not received the unit before: the two have equal Lamport timestamps."""
     loss: float = 0.02
@@ -85,9 +85,9 @@ class GeneratorPlan:
     duplication: float = 0.01
     """Share of WakuMessages that one store has twice."""
     stores: int = 1
-    """How many stores there are, named store-0, store-1, ..."""
+    """Number of stores, named store-0, store-1, ..."""
     store_loss: float = 0.1
-    """Share of WakuMessages that each of several stores misses; a single one misses what all do."""
+    """Share of WakuMessages that each of several stores misses, in addition to ``loss``; a single store misses none."""
 
     def __post_init__(self) -> None:
         self._require(1 <= self.messages <= _MAX_MESSAGES, "messages", f"1 to {_MAX_MESSAGES:,}")
@@ -118,13 +118,13 @@ class GeneratorPlan:
 
     @classmethod
     def from_json(cls, text: str) -> GeneratorPlan:
-        """Return the plan in a JSON object; fields that are not in it are at their defaults."""
+        """Return the plan in a JSON object; missing fields have their defaults."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
     @property
     def segmentation(self) -> SegmentationConfig:
-        """How long messages are segmented."""
+        """The segmentation of long messages."""
         return SegmentationConfig(segment_size_bytes=self.segment_size_bytes, parity_rate=self.parity_rate)
 
     def profile_of(self, channel: int) -> Profile:
@@ -142,7 +142,7 @@ class Block:
     end: int
     """The unit after the last one."""
     channel_end: int
-    """How many units the channel has."""
+    """Number of units of the channel."""
 
 
 class Layout:
@@ -166,7 +166,7 @@ class Layout:
 
     @property
     def block_count(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self._ends[-1]
 
     def block(self, number: int) -> Block:

@@ -1,11 +1,11 @@
 """Generates archives of any size on Spark, and the facts about them.
 
-`generate` gives the table ``waku_messages`` of a `GeneratorPlan`: channels of very different sizes, one wire or both,
-losses, retransmissions, rows that come twice, several stores, segments with parity, messages that cannot be decoded.
-`truth` gives the facts that a pipeline must find in it. The executors make both, block by block, with the codecs of
-live channels. Nothing is collected, and the same plan gives the same tables on every machine.
+`generate` returns the table ``waku_messages`` of a `GeneratorPlan`: channels of very different sizes, one wire or both,
+losses, retransmissions, repeated rows, several stores, segments with parity, undecodable messages. `truth` returns the
+facts that a pipeline must find in it. The executors make both, block by block, with the codecs of live channels. No
+rows are collected, and the same plan makes the same tables on every machine.
 
-There is no encryption, and bloom filters are empty: they acknowledge nothing.
+Messages are not encrypted, and bloom filters are empty, so they acknowledge no messages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FACTS: Final = (
 
 _ROWS_PER_BATCH: Final = 1_000
 _MESSAGES_PER_TASK: Final = 25_000
-"""About a second or two of work."""
+"""Messages of a task of one or two seconds."""
 
 _BLOCKS: Final = "id"
 _FACT_SCHEMA: Final = exact_schema(FACTS)
@@ -109,7 +109,7 @@ def _blocks(plan: GeneratorPlan, stripes: int, batches: Iterator[pa.RecordBatch]
 
 
 def task_count(plan: GeneratorPlan) -> int:
-    """Return by how many tasks an archive is made."""
+    """Return the number of tasks that make an archive."""
     return max(1, min(layout_of(plan).block_count, -(-plan.messages // _MESSAGES_PER_TASK)))
 
 

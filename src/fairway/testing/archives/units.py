@@ -1,7 +1,7 @@
 """`Maker`: draws the units of a generated archive: their senders, contents, losses and damages; without Spark.
 
-A unit depends only on the plan, the channel and its own number. Its losses are drawn before its content, so that the
-content need not be made to know them.
+A unit depends only on the plan, the channel and its own number. Its losses are drawn before its content, so they are
+known without making the content.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from fairway.wire.segment import Segment
 from fairway.wire.waku_message import WakuMessage
 
 START_MS: Final = 1_760_000_000_000
-"""When the archive begins, in milliseconds since the Unix epoch."""
+"""Beginning of the archive, in milliseconds since the Unix epoch."""
 UNIT_MS: Final = 1_000
-"""Each unit of a channel is a second after the one before."""
+"""Time between two units of a channel."""
 RETRANSMISSION_MS: Final = 30_000
 
 _GARBAGE: Final = b"\x07"
-"""No protobuf message begins with it: there is no field 0, and no wire type 7."""
+"""A byte that begins no protobuf message: field 0 and wire type 7 do not exist."""
 _BEYOND_63_BITS: Final = 2**63
 _TOO_MANY_SEGMENTS: Final = 300
 
 DAMAGES: Final = ("not-sds", "not-sds", "no-id", "lamport-range", "bad-segment")
-"""What can be wrong with a WakuMessage, by the status that it ends in (`fairway.pipeline.stages.Status`): garbage, a
-payload cut short, no message id, a Lamport timestamp beyond 63 bits, a segment of too many."""
+"""Kinds of damage, by the resulting status (`fairway.pipeline.stages.Status`): garbage, a truncated payload, no message
+id, a Lamport timestamp beyond 63 bits, a segment with too great a count."""
 
 CONTENT: Final = "content"
 SYNC: Final = "sync"
@@ -46,14 +46,14 @@ class Fate(NamedTuple):
     stores: tuple[int, ...]
     """The stores that have it; none if it is lost."""
     repeats: int
-    """Number of further copies in the first of these."""
+    """Number of further copies in the first of these stores."""
     damage: int | None
     """Index of its damage in `DAMAGES`; None if it is undamaged."""
 
 
 @dataclass(slots=True)
 class DrawnMessage:
-    """One SDS message, as it is drawn: with its losses, and then its content."""
+    """One SDS message: its losses are drawn first, then its content."""
 
     sender_id: str
     kind: str
@@ -64,15 +64,15 @@ class DrawnMessage:
     hint: bytes | None = None
     content: bytes | None = None
     citers: dict[str, int] = field(default_factory=dict)
-    """Other participants who cite it in a message that a store has, each with the first timestamp."""
+    """Other participants that cite it in a stored message, each with the first timestamp."""
     cited_at: list[int] = field(default_factory=list)
-    """Timestamps of the messages that cite it and that a store has."""
+    """Timestamps of the stored messages that cite it."""
     is_hinted: bool = False
-    """Whether one of those tells its retrieval hint."""
+    """Whether one of these messages has its retrieval hint."""
 
     @property
     def seen_at(self) -> int | None:
-        """Timestamp of the first whole copy that a store has."""
+        """Timestamp of the first undamaged copy in a store; None without one."""
         whole = [fate.timestamp_ns for fate in self.fates if fate.stores and fate.damage is None]
         return min(whole, default=None)
 
@@ -105,7 +105,7 @@ class Maker:
         self.bloom = self.profile.codec.write_bloom(bytes(plan.bloom_bytes), parameters) if plan.bloom_bytes else None
 
     def draw(self, number: int) -> tuple[Unit, random.Random]:
-        """Draw a unit without its content, and return what its content is to be drawn from."""
+        """Draw a unit without its content; return it with the random source for its content."""
         plan = self.plan
         rng = random.Random(f"{plan.seed}/{self._channel}/{number}")  # noqa: S311 - reproducible, and guards nothing
         kind, is_long = CONTENT, False
@@ -121,7 +121,7 @@ class Maker:
         count = data_count + (self._segmenter.parity_count(data_count) if is_long else 0)
         sender_id = f"{self.channel_id}-{number % plan.senders}"
         turn = number - is_concurrent
-        # The clock advances by what a unit lasts, and by as much at least as it has messages.
+        # The clock advances by the duration of a unit, and at least by `MAX_UNIT_MESSAGES`.
         unit_ms = self.profile.lamport_unit_ms
         base = START_MS // unit_ms + max(MAX_UNIT_MESSAGES, UNIT_MS // unit_ms) * turn
         messages = [
@@ -161,7 +161,7 @@ class Maker:
         if kind == SYNC:
             unit.messages[0].message_id = f"{SYNC_PREFIX}{rng.randbytes(8).hex()}"
             return
-        # Text in front: what is random all through might by chance look like a segment.
+        # A text prefix, because entirely random content may look like a segment by chance.
         mark = b"#%d " % unit.number
         if len(unit.messages) == 1:
             unit.payload = mark + rng.randbytes(rng.randrange(2 * self.plan.content_bytes))
@@ -192,7 +192,7 @@ class Maker:
 
 
 def damaged(damage: int, message: SdsMessage, maker: Maker, rng: random.Random) -> bytes:
-    """Return the payload that a message arrives as after damage of `DAMAGES`."""
+    """Return the payload of a message after a damage of `DAMAGES`."""
     codec = maker.profile.codec
     match damage:
         case 0:

@@ -26,7 +26,7 @@ _PLAN: Final = "plan.json"
 
 
 def check_new(folder: str | PathLike[str]) -> Path:
-    """Return the path of a folder that is to be made; raise `ConfigurationError` if it exists or cannot be made."""
+    """Return the path of a new folder; raise `ConfigurationError` if it exists or cannot be made."""
     target = local_path(folder, _FOLDER).absolute()
     if target.exists():
         raise ConfigurationError(f"{target} exists; give a new name")
@@ -44,10 +44,10 @@ def write_generated(
 ) -> None:
     """Write a generated archive as Parquet: ``waku_messages``, ``truth`` (partitioned by fact) and ``plan.json``.
 
-    The messages of each store are in a folder of their own, so that a run can be given them as sources
-    (`written_sources`). ``folder`` is a path of the driver and of all executors. ``progress`` is called with the name
-    of each table before it is written. Raises `ConfigurationError` if the folder exists or cannot be made,
-    `StoreFullError` if there is no room for it, and `PipelineError` for other errors of Spark.
+    The messages of each store are in their own folder, as sources for a run (`written_sources`). ``folder`` is a path
+    of the driver and of all executors. ``progress`` is called with the name of each table before it is written. Raises
+    `ConfigurationError` if the folder exists or cannot be made, `StoreFullError` for a full disk, and `PipelineError`
+    for other errors of Spark.
     """
     target = check_new(folder)
     made = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
@@ -65,6 +65,6 @@ def write_generated(
 
 
 def written_sources(plan: GeneratorPlan, folder: str | PathLike[str]) -> list[str]:
-    """Return the URIs of the stores of a written archive, as a run takes them: ``store-0=parquet:...``."""
+    """Return the URIs of the stores of a written archive, as sources for a run: ``store-0=parquet:...``."""
     place = local_path(folder, _FOLDER) / _MESSAGES
     return [f"{name}=parquet:{place}/source={name}" for name in map(store_name, range(plan.stores))]
