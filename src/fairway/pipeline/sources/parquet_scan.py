@@ -22,8 +22,7 @@ from fairway.pipeline.tables import delta
 
 _PARTITIONS_PER_CORE: Final = 2
 _PARTITION_BYTES: Final = 268_435_456
-"""Size of the largest parts, uncompressed; a table above cores times this gets more parts. A failed task repeats one
-part."""
+"""Rough size of a part of a large table, uncompressed, for any number of cores. A failed task repeats its part."""
 _BATCH_ROWS: Final = 4_000
 _BATCH_BYTES: Final = 8_388_608
 FOOTERS_AT_ONCE: Final = 16
