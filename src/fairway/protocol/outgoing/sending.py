@@ -253,8 +253,8 @@ class Sending:
         The count includes the outbox and a segment that is being encrypted. No segment leaves the outbox while an
         asynchronous hook encrypts another.
         """
-        is_encrypting = self._ciphering.encrypting_content
-        return Upstream(len(self.outbox) + is_encrypting, is_ready=len(self.outbox) > 0 and not is_encrypting)
+        waiting, is_encrypting = len(self.outbox), self._ciphering.encrypting_content
+        return Upstream(waiting + is_encrypting, is_ready=waiting > 0 and not is_encrypting)
 
     def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:
         """Return the citations of a request's first segment, for a segment that repeats them; otherwise nothing.
