@@ -265,7 +265,7 @@ class Encrypter:
             if self._cipher is None:
                 raise EncryptionError(
                     f"the key file has no key for the channel {channel_id!r} or its topic {content_topic}: add one, or "
-                    "send what is in clear in a batch of its own, without --keys"
+                    "send the messages in clear in another batch, without --keys"
                 )
 
     @property

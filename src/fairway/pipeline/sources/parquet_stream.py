@@ -176,5 +176,5 @@ class ParquetStream(SourceStream):
             return
         text = f"{self._scan.source}: {lost} of the files of a micro-batch were removed before they were read"
         if self._options.fail_on_data_loss:
-            raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with what is there")
+            raise StoreQueryError(f"{text}; the option failOnDataLoss=false continues with the remaining messages")
         _LOG.warning(text)

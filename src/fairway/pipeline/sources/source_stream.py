@@ -88,5 +88,5 @@ def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source
         "have been dropped unread"
     )
     if fail:
-        raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with what is there")
+        raise StoreQueryError(f"{text}; the option failOnDataLoss=false continues with the remaining messages")
     _LOG.warning(text)
