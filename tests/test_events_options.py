@@ -48,7 +48,7 @@ def test_the_defaults_are_those_of_the_specifications():
     options = ReliableChannelOptions()
     assert options == ReliableChannelOptions.waku()
     assert (options.sync_min_interval_ms, options.retry_interval_ms, options.max_retry_attempts) == (30_000, 30_000, 10)
-    assert (options.retrieve_frequency_ms, options.sweep_in_buf_interval_ms) == (10_000, 5_000)
+    assert (options.retrieve_frequency_ms, options.sweep_in_buf_interval_ms) == (None, 5_000)
     assert (options.sds.causal_history_size, options.sds.bloom_capacity) == (2, 10_000)
     assert (options.sds.bloom_error_rate, options.sds.possible_acks_threshold) == (0.001, 2)
     assert (options.segmentation.segment_size_bytes, options.segmentation.max_message_size_bytes) == (102_400, 2**20)

@@ -340,8 +340,9 @@ class ReliableChannelOptions:
     max_retry_attempts: int = 10
     """Retransmissions of a segment before its send fails with `DeliveryError`. A send that failed is sent again at a
     falling rate, from one copy a minute to one an hour for the whole channel. 0 = no retransmissions at all."""
-    retrieve_frequency_ms: int = 10_000
-    """Interval between store queries for missing messages; 0 = never."""
+    retrieve_frequency_ms: int | None = None
+    """Interval between store queries for missing messages; 0 = never. None: as soon as a message is later than others
+    were, and again after the time that the store's answers take."""
     sweep_in_buf_interval_ms: int = 5_000
     """Interval between sweeps of the incoming buffer (SDS, "Periodic Incoming Buffer Sweep")."""
     query_on_connect: bool = True
@@ -381,7 +382,7 @@ class ReliableChannelOptions:
             "retrieve_frequency_ms",
             "process_task_min_elapse_ms",
         ):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+            _require((getattr(self, name) or 0) >= 0, f"{name} must not be negative")
         for name in ("sweep_in_buf_interval_ms", "max_unread_messages", "max_handling_attempts"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
         _require(

@@ -45,7 +45,7 @@ def test_every_function_is_there_with_its_parameters(entry):
 def test_every_option_is_there_with_its_default(entry):
     found: Any = reduce(getattr, entry["here"].split("."), ReliableChannelOptions())
     wanted = entry.get("ours", entry["default"])
-    if wanted is None and not entry["here"].startswith(("causal", "bloom")):
+    if wanted is None and "ours" not in entry and not entry["here"].startswith(("causal", "bloom")):
         assert found > 0, "the document leaves the value open, not whether there is a limit"
     else:
         assert found == wanted

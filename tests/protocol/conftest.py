@@ -131,10 +131,11 @@ class Peer:
                 chosen.extend(self.unanswered)
         return effects
 
-    def answer_queries(self):
-        """Let the store answer each query by hash with nothing."""
+    def answer_queries(self, *, lost=False):
+        """Let the store answer each query by hash with nothing, or lose the answers."""
+        end = self.stack.store_unanswered if lost else self.stack.store_answered
         while self.unanswered_queries:
-            self.do(self.stack.store_answered(self.unanswered_queries.popleft(), self.now_ms))
+            self.do(end(self.unanswered_queries.popleft(), self.now_ms))
 
     def tick(self):
         return self.do(self.stack.tick(self.now_ms))

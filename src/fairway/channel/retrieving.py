@@ -32,11 +32,9 @@ from fairway.protocol.effects import Effect, Emit, QueryStore
 from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import MAX_HASHES_PER_QUERY, QueryBudget
 from fairway.protocol.stack import Stack
-from fairway.units import NS_PER_MS
+from fairway.units import MS_PER_S, NS_PER_MS
 
 _ANSWER_TIMEOUT_S: Final = 30.0
-_PAUSE_S: Final = 1.0
-"""Pause of queries by hash after a query without an answer."""
 _MAX_WAITING: Final = 1_000
 
 _LOG: Final = logging.getLogger("fairway.channel.node")
@@ -168,10 +166,8 @@ class Retriever:
         for message_hash in query.message_hashes:
             # This answer also counts for hashes queued during the query; otherwise the protocol queues them again.
             self._hashes.pop(message_hash, None)
-        if is_answered:
-            self._carry_out(self._stack.store_answered(query, self._clock()))
-        else:
-            self._begin_pause(_Turn.HASHES, _PAUSE_S)
+        note = self._stack.store_answered if is_answered else self._stack.store_unanswered
+        self._carry_out(note(query, self._clock()))
 
     async def _read_all(self, message_hashes: tuple[bytes, ...]) -> bool:
         """Read all pages of a query by hash, and return whether each arrived."""
@@ -281,8 +277,10 @@ class Retriever:
         returned, `StoreRefusedError` if the store would refuse it again.
         """
         self.queries += 1
+        loop, is_by_hash = asyncio.get_running_loop(), bool(question.message_hashes)
+        began_s = loop.time()
         try:
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(self._stack.answer_patience_ms / MS_PER_S if is_by_hash else _ANSWER_TIMEOUT_S):
                 with ForeignCode("the node's query"):
                     page = await self._node.query(question, cursor)
         except Exception as error:
@@ -291,6 +289,8 @@ class Retriever:
                 _LOG.warning("the node's query raised, and is repeated", exc_info=error)
             kind = StoreRefusedError if isinstance(error, StoreRefusedError) else StoreQueryError
             raise kind(f"no page came: {error!r}") from error
+        if is_by_hash:
+            self._stack.note_answer_time(int((loop.time() - began_s) * MS_PER_S))
         messages = tuple(message for message in page.messages if _belongs(message, question))
         mismatches = len(page.messages) - len(messages)
         self.mismatches += mismatches

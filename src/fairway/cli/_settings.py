@@ -137,8 +137,6 @@ _LOCAL: Final = (
 """Beginnings of the addresses of this machine."""
 LOCAL_INTERVAL_MS: Final = 5_000
 """Longest time between sync messages, and time between retries, on the network of one machine."""
-LOCAL_RETRIEVAL_MS: Final = 1_500
-"""Time between store queries for missing messages there: shorter than a retry, which costs everyone a message."""
 
 
 def load_options(
@@ -166,7 +164,6 @@ def load_options(
             base,
             sync_min_interval_ms=min(base.sync_min_interval_ms, LOCAL_INTERVAL_MS),
             retry_interval_ms=retry_interval,
-            retrieve_frequency_ms=min(base.retrieve_frequency_ms, LOCAL_RETRIEVAL_MS),
             max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )
     options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), mapping)) if mapping else base

@@ -35,6 +35,7 @@ from fairway.protocol.incoming.opening import OpenedMessage, Opener, ReceivedWak
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
+from fairway.protocol.network_times import NetworkTimes
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.outgoing.request_table import RequestTable
@@ -122,7 +123,8 @@ class Stack:
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
         self._undelivered = Undelivered(shared)
-        self._retrieval = Retrieval(options)
+        self._times = NetworkTimes()
+        self._retrieval = Retrieval(options, self._times)
         self._notices = Notices(shared.tally)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
@@ -317,6 +319,7 @@ class Stack:
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
         """Query a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
         queries = self._query_on_connect.store_connected(now_ms)
+        self._retrieval.store_connected(now_ms)
         self._update_wait_clock(now_ms)
         return self._finish(queries, now_ms)
 
@@ -324,6 +327,20 @@ class Stack:
         """Note that a store answered a query by hash, and that all messages of its answer were received."""
         self._retrieval.answered(query, now_ms)
         return self._finish([], now_ms)
+
+    def store_unanswered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
+        """Note that no store answered a query by hash."""
+        self._retrieval.unanswered(query, now_ms)
+        return self._finish([], now_ms)
+
+    def note_answer_time(self, answer_ms: int) -> None:
+        """Note the time from a query by hash to its answer."""
+        self._times.answers.note(answer_ms)
+
+    @property
+    def answer_patience_ms(self) -> int:
+        """Longest wait for the answer to a query by hash."""
+        return self._retrieval.patience_ms
 
     def catch_up_progressed(self, up_to_ns: int, now_ms: int) -> tuple[Effect, ...]:
         """Note that all messages up to ``up_to_ns`` of a query for the time away were received and had room."""
@@ -520,6 +537,10 @@ class Stack:
         message, encoded, transmission = opened
         # Only content is cited, requested, or turned away.
         hint = transmission.message_hash if message.kind is Kind.CONTENT else None
+        missing = self.sds.missing.get(message.message_id)
+        if missing is not None and not transmission.from_store and missing.entry.retrieval_hint == hint:
+            # The first transmission, which was only late; a retransmission has another hash.
+            self._times.note_lateness(now_ms - missing.since_ms)
         from_store, sent_ms = transmission.from_store, transmission.sent_ms
         outcomes = self.sds.receive(
             message, hint, now_ms, encoded, judgement=judgement, from_store=from_store, sent_ms=sent_ms
@@ -675,7 +696,7 @@ class Stack:
     def _plan_anew(self, now_ms: int) -> None:
         """Plan all times anew from now: after a restart, and after the clock was set back."""
         self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
-        self._retrieval = Retrieval(self.options)
+        self._retrieval = Retrieval(self.options, self._times)
         self.sync_timer.begin(now_ms)
         self.sds.repair.plan_anew(now_ms)
         self._sending.plan_anew(now_ms)
@@ -687,7 +708,7 @@ class Stack:
             self._plan_anew(now_ms)
         self._now_ms = now_ms
         missing = self.sds.missing
-        self._retrieval.plan(missing.values(), now_ms)
+        self._retrieval.plan(missing.values(), self.sds.dependencies.incoming.noticed, now_ms)
         events: list[Event] = []
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)

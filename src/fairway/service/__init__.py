@@ -8,15 +8,15 @@ from fairway.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from fairway.service.node import ServiceNode
-    from fairway.service.options import ServiceOptions, StoreSyncOptions
+    from fairway.service.options import ServiceOptions
 
-__all__ = ["ServiceNode", "ServiceOptions", "StoreSyncOptions"]
+__all__ = ["ServiceNode", "ServiceOptions"]
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "fairway.service.node": ("ServiceNode",),
-            "fairway.service.options": ("ServiceOptions", "StoreSyncOptions"),
+            "fairway.service.options": ("ServiceOptions",),
         },
     )

@@ -43,7 +43,7 @@ class Retries:
         self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
         self._retry_interval_ms = options.retry_interval_ms
         self._max_active = options.advanced.max_active_retries
-        self._queries_store = options.retrieve_frequency_ms > 0
+        self._queries_store = options.retrieve_frequency_ms != 0
         self._sds, self._limits = shared.sds, shared.limits
         self._requests, self._sends, self._outbound = requests, sends, outbound
         self._overdue = OverdueRetries(requests, outbound.is_under_way)

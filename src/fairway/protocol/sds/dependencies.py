@@ -478,6 +478,7 @@ class Dependencies:
             missing.blocked_on = next((each for each in missing.release_after if self._is_tracked(each)), None)
             self._begin_anew(missing)
             if missing.blocked_on is None:
+                self.incoming.noticed += 1
                 self._repair.schedule_request(missing.entry, now_ms, at_once=True)
 
     def _begin_anew(self, missing: MissingDependency) -> None:

@@ -61,6 +61,8 @@ class IncomingBuffer:
     def __init__(self) -> None:
         self.parked: dict[str, Parked] = {}
         self.missing: dict[str, MissingDependency] = {}
+        self.noticed = 0
+        """Number of new missing messages, new hints, and ends of blocks (`MissingDependency.blocked_on`)."""
         self.parked_bytes = 0
         self._waiters: dict[str, list[str]] = {}
         self._order = 0
@@ -112,9 +114,11 @@ class IncomingBuffer:
             self.missing[message_id] = MissingDependency(
                 entry=entry, since_ms=now_ms, since_waited_ms=waited_ms, first_waited_ms=waited_ms
             )
+            self.noticed += 1
             return True
         old = known.entry
         known.entry = HistoryEntry(message_id, hint or old.retrieval_hint, old.sender_id or sender_id or None)
+        self.noticed += known.entry != old
         return known.entry != old
 
     def begin_anew(self, missing: MissingDependency, waited_ms: int) -> None:
