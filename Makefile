@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 PYTHON ?=
 VECTORS ?= tests/vectors/conformance
 DEMO_ARGS ?=
@@ -32,7 +33,7 @@ setup: $(READY) ## Create .venv with everything in it (the other targets do this
 
 rln: $(RLN_READY) ## Build fairway-rln, which proves and verifies, with Rust's cargo, and put it into .venv
 
-demo: $(READY) ## A lossy group channel, live, then the same protocol over its archive (DEMO_ARGS=...)
+demo: $(DEMO_READY) ## A lossy group channel, live, then the same protocol over its archive (DEMO_ARGS=...)
 	$(BIN)/fairway demo $(DEMO_ARGS)
 
 test: $(READY) ## Run what tells within minutes whether everything works (PYTEST_ARGS=...)
@@ -91,14 +92,16 @@ $(BIN)/python:
 	fi; \
 	echo "$$found -m venv $(VENV)"; "$$found" -m venv $(VENV)
 
-$(READY): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --constraint constraints.txt --build-constraint constraints.txt \
-	  --editable '.[cli,node,spark,hdfs,postgresql,connect,dev,bench]'
-	@touch $@
-
+$(DEMO_READY): EXTRAS := cli,node,spark
+$(READY): EXTRAS := cli,node,spark,hdfs,postgresql,connect,dev,bench
+$(DOCS_READY): EXTRAS := docs
 $(DOCS_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --build-constraint constraints.txt --editable '.[docs]'
+
+# pip takes over where only pip is configured for the index of this machine.
+FROM_HERE = --constraint constraints.txt --build-constraint constraints.txt --editable '.[$(EXTRAS)]'
+$(DEMO_READY) $(READY) $(DOCS_READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip uv
+	$(BIN)/uv pip install --python $(BIN)/python $(FROM_HERE) || $(BIN)/python -m pip install $(FROM_HERE)
 	@touch $@
 
 # Its dependencies take two minutes of a core or two once; they stay in build/rln.

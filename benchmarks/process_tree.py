@@ -49,7 +49,8 @@ class ProcessTree:
 
     def __init__(self, pid: int) -> None:
         self.peak_mib = 0.0
-        """Most memory seen at once; pages that processes share are counted for each."""
+        """Most memory seen at once, without pages of files, which the system may take back. Pages that a fork shares
+        are counted for each process."""
         self._pid = pid
         self._cpu_s: dict[tuple[int, int], tuple[str, float]] = {}
         self._ended = threading.Event()
@@ -110,14 +111,15 @@ def _number(entry: Path) -> int:
 def _read(entry: Path) -> _Process | None:
     try:
         name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+        resident, of_files = map(int, (entry / "statm").read_text().split()[1:3])
     except (OSError, ValueError):
         return None  # it ended meanwhile
-    # Fields are counted from the state: 1 parent, 11 and 12 user and system time, 19 when it began, 21 pages.
+    # Fields are counted from the state: 1 parent, 11 and 12 user and system time, 19 when it began.
     fields = rest.split()
     return _Process(
         parent=int(fields[1]),
         began=int(fields[19]),
         name=name,
         cpu_s=sum(map(int, fields[11:13])) / _TICKS_PER_SECOND,
-        mib=int(fields[21]) * _MIB_PER_PAGE,
+        mib=(resident - of_files) * _MIB_PER_PAGE,
     )

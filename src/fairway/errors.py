@@ -85,8 +85,11 @@ class MissingExtraError(FairwayError, ImportError):
     """A package of an optional extra is not installed; the text names the extra to install."""
 
     def __init__(self, extra: str, what: str, package: str) -> None:
-        here = ", or in the sources of fairway: make rln" if extra == "rln" else ""
-        super().__init__(f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]'{here}")
+        here = "make rln" if extra == "rln" else f"pip install '.[{extra}]'"
+        super().__init__(
+            f"{what} needs {package}, which is not installed: pip install 'fairway[{extra}]',"
+            f" or in the sources of fairway: {here}"
+        )
         self.extra = extra
         """The extra to install: ``cli``, ``node``, ``spark``, ``postgresql`` or ``rln``."""
         self.name = package

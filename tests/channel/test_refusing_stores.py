@@ -11,7 +11,7 @@ from fairway.errors import StoreRefusedError
 from fairway.events import ChannelStatus, StoreRefused
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.node import StorePage
-from fairway.options import Advanced, ReliableChannelOptions
+from fairway.options import Advanced, Delivery, ReliableChannelOptions
 from fairway.testing import virtual_time
 from fairway.units import NS_PER_MS
 from listening import heard_by, join, listen
@@ -62,10 +62,10 @@ async def say_something_each(network, name, interval_s, count):
             await asyncio.sleep(interval_s)
 
 
-async def newcomer(network, *, seconds):
+async def newcomer(network, *, seconds, options=QUIET):
     """Return what a newcomer hears in a while, the times that its store refused, and its status in the end."""
     refused = []
-    async with join(network, "bob", options=QUIET) as channel:
+    async with join(network, "bob", options=options) as channel:
         heard = heard_by(channel)
         channel.on(StoreRefused, refused.append)
         await asyncio.sleep(seconds)
@@ -83,6 +83,19 @@ async def test_a_newcomer_reads_thirty_days_from_a_store_that_refuses_long_times
         assert (refused, status) == ([], ChannelStatus.SYNCED)
         lengths = [query.end_ns - query.start_ns for query in network.asked if query.end_ns is not None]
         assert max(lengths) <= 24 * HOUR_NS
+
+
+@virtual_time()
+async def test_with_delivery_on_arrival_the_newest_day_does_not_wait_for_the_days_before_and_all_is_read():
+    with Refusing() as network:
+        await say_something_each(network, "alice", 7 * HOUR_S, 60)
+        network.asked.clear()
+        options = replace(QUIET, delivery=Delivery.ARRIVAL)
+        heard, refused, status = await newcomer(network, seconds=4 * HOUR_S, options=options)
+        assert {b"57", b"58", b"59"} < set(heard[:4])
+        assert sorted(map(int, heard)) == list(range(60))
+        assert (refused, status) == ([], ChannelStatus.SYNCED)
+        assert all(query.end_ns - query.start_ns <= 24 * HOUR_NS for query in network.asked if query.end_ns is not None)
 
 
 @virtual_time()

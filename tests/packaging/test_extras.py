@@ -62,7 +62,7 @@ def test_a_missing_extra_error_is_an_import_error_and_a_fairway_error():
     assert isinstance(error, ImportError)
     assert isinstance(error, fairway.FairwayError)
     assert (error.extra, error.name) == ("node", "uvicorn")
-    assert str(error).endswith("pip install 'fairway[node]'")
+    assert str(error).endswith("pip install 'fairway[node]', or in the sources of fairway: pip install '.[node]'")
     # Its wheel is compiled, and may have to be made first.
     assert str(MissingExtraError("rln", "RLN", "fairway_rln")).endswith("or in the sources of fairway: make rln")
 

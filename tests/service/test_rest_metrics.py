@@ -16,6 +16,7 @@ from fairway.libp2p.keys import IdentityKey, KeyType
 from fairway.libp2p.multiaddr import Multiaddr
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.discovery.node_record import NodeRecord
+from fairway.service import StoreSyncOptions
 from fairway.service.node import parts_of
 from fairway.wire.filter import FilterSubscribeRequest, FilterSubscribeType
 from fairway.wire.relay_shards import RelayShards
@@ -144,6 +145,28 @@ async def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_
         for name, named in NWAKU["served"].items():
             for full in by_every_prefix(name):
                 assert labels.get(full) == {frozenset(named)}, full
+
+
+async def test_the_numbers_count_what_a_store_got_from_another_one(rest):
+    sync = StoreSyncOptions(interval_s=0.2)
+    async with rest.serving() as (_, plain):
+        assert not [name for name, *_ in await samples(rest, plain) if "store_sync" in name or "exchanged" in name]
+    async with (
+        rest.serving(store_sync=sync) as (_, other),
+        rest.serving(store_sync=sync) as (node, server),
+    ):
+        for number in range(3):
+            await rest.publish(other, timestamp=time.time_ns() - 60_000_000_000 - number)
+        at = (await rest.call(other, "GET", "/info")).json["listenAddresses"][0]
+        await parts_of(node).host.connect(at)
+        await until(lambda: parts_of(node).store_sync.statistics().received == 3)
+        numbers = await samples(rest, server)
+        assert numbers["fairway_store_sync_received_total",] == 3
+        assert numbers["fairway_store_sync_sent_total",] == 0
+        for prefix in ("", "logos_delivery_"):
+            assert numbers[f"{prefix}total_transfer_messages_exchanged_total", "receive"] == 3
+            assert numbers[f"{prefix}total_bytes_exchanged_total", "receive", "transfer"] > 100
+            assert numbers[f"{prefix}total_bytes_exchanged_total", "reconciliation", "sent"] > 0
 
 
 async def test_nwakus_numbers_count_messages_of_two_relays(rest):

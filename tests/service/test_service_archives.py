@@ -78,6 +78,20 @@ def test_messages_are_found_by_hash_topic_and_time(address):
     assert with_archive(address, work) == [1, 10, 3]
 
 
+def test_the_ids_of_the_newest_messages_are_in_order_and_have_their_topics(address):
+    async def work(archive):
+        for number in reversed(range(20)):
+            archive.put(routed(number, topic=f"/a/1/{number % 2}/proto"), NOW_NS)
+        return await archive.newest_ids(NOW_NS + 5, 100), await archive.newest_ids(NOW_NS, 3)
+
+    since, newest = with_archive(address, work)
+    expected = [routed(number, topic=f"/a/1/{number % 2}/proto") for number in range(5, 20)]
+    assert [tuple(one) for one in since] == [
+        (one.message.timestamp_ns, one.message_hash, SHARD, one.message.content_topic) for one in expected
+    ]
+    assert newest == since[-3:]
+
+
 def test_an_unknown_cursor_raises_an_error(address):
     async def work(archive):
         with pytest.raises(StoreQueryError, match="no message"):

@@ -85,6 +85,22 @@ def test_written_messages_are_found_and_read_by_the_archive_of_the_pipeline(post
     assert database.execute("SELECT count(*) FROM messages_lookup").fetchone() == (2,)
 
 
+def test_the_ids_of_the_newest_messages_are_in_order_and_have_their_topics(postgres, database):
+    now_ns = time.time_ns()
+    sent = [routed(number, f"/a/1/{number}/proto", now_ns - number * HOUR_NS // 2) for number in range(9)]
+
+    async def work(archive):
+        for message in sent:
+            archive.put(message, now_ns)
+        return await archive.newest_ids(now_ns - 2 * HOUR_NS, 100), await archive.newest_ids(0, 3)
+
+    since, newest = with_archive(postgres, work)
+    assert [tuple(one) for one in since] == [
+        (one.message.timestamp_ns, one.message_hash, SHARD, one.message.content_topic) for one in reversed(sent[:5])
+    ]
+    assert newest == since[-3:]
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_pages_are_what_a_naive_reading_gives(postgres, database, newest_first, rng):
     now_ns = time.time_ns()

@@ -23,6 +23,7 @@ from fairway.wire import (
     sds,
     segment,
     store,
+    store_sync,
     waku_message,
 )
 from fairway.wire import filter as waku_filter
@@ -65,6 +66,7 @@ SEGMENT = segment.Segment(
     payload=b"x",
     payload_length=2,
 )
+SYNC_IDS = tuple(store_sync.SyncId(time_ns, bytes(32)) for time_ns in (1_000, 1_300, 1_302))
 
 DECODERS = [
     Decoder(waku_message.decode_waku_message, encoded(VECTORS["waku_message"])),
@@ -117,6 +119,24 @@ DECODERS = [
     Decoder(
         peer_exchange.decode_response,
         [peer_exchange.encode_response(peer_exchange.PeerExchangeResponse(records=(b"record",)))],
+    ),
+    Decoder(
+        store_sync.decode_sync_payload,
+        [
+            store_sync.encode_sync_payload(
+                store_sync.SyncPayload(
+                    pubsub_topics=("/waku/2/rs/2/0",),
+                    ranges=(
+                        store_sync.SyncRange(SYNC_IDS[0], SYNC_IDS[1], bytes(range(32))),
+                        store_sync.SyncRange(SYNC_IDS[1], SYNC_IDS[2], store_sync.ItemSet(SYNC_IDS[1:2], False)),
+                    ),
+                )
+            )
+        ],
+    ),
+    Decoder(
+        store_sync.decode_transfer,
+        [store_sync.encode_transfer(store_sync.Transfer(pubsub_topic="topic", message_bytes=b"x"))],
     ),
     Decoder(
         relay_shards.decode_relay_shards,

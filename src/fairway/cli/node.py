@@ -25,6 +25,7 @@ from fairway.service.options import (
     DEFAULT_CONNECTIONS,
     DEFAULT_SHARD_COUNT,
     ServiceOptions,
+    StoreSyncOptions,
 )
 from fairway.service.rest.options import RestOptions
 from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
@@ -216,6 +217,20 @@ def command(
         str | None,
         _archive(metavar="SIZE", help="Largest size of the archive: 500MB, 20GB.", show_default="no limit"),
     ] = None,
+    store_sync: Annotated[
+        bool,
+        _archive(
+            "--store-sync",
+            help="Synchronize the archive with those of connected store nodes, fairway or nwaku; with --rln only "
+            "those of --peer.",
+        ),
+    ] = False,
+    store_sync_interval: Annotated[
+        float, _archive(metavar="SECONDS", min=1, help="Time between two synchronizations, each with one node.")
+    ] = StoreSyncOptions().interval_s,
+    store_sync_range: Annotated[
+        float, _archive(metavar="SECONDS", min=1, help="Age of the oldest messages that are synchronized.")
+    ] = StoreSyncOptions().range_s,
     rln: Annotated[
         str | None,
         _rln(
@@ -317,6 +332,7 @@ def command(
         peers=tuple(peer or ()),
         archive=None if archive == _NO_ARCHIVE else archive,
         retention=retention_of(keep if _is_given(context, "keep") else None, keep_size),
+        store_sync=StoreSyncOptions(interval_s=store_sync_interval, range_s=store_sync_range) if store_sync else None,
         request_rate=request_rate(requests_per_second),
         host_limits=HostLimits(max_connections=max_connections, max_connections_per_ip=max_connections_per_ip),
         loss=loss,

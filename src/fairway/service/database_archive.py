@@ -18,7 +18,7 @@ from fairway.service.archive_writer import ArchiveWriter, Waiting, in_thread
 from fairway.service.archives import ArchiveStatistics, NodeArchive, Retention
 from fairway.service.reader_pool import ReaderPool
 from fairway.service.upkeep import Upkeep, UpkeepLoop
-from fairway.storage.archive import ArchiveEntry, PagedArchive
+from fairway.storage.archive import ArchivedId, ArchiveEntry, PagedArchive
 from fairway.storage.nwaku_pages import MAX_MERGED_TOPICS
 from fairway.storage.nwaku_upkeep import NwakuUpkeep
 
@@ -104,6 +104,13 @@ class DatabaseArchive(NodeArchive):
         self._queries += 1
         await self._writer.flush(FLUSH_LIMIT_S)
         return await self._readers.run(lambda reader: page_of(reader, query, cursor), slow=reads_on(query))
+
+    async def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest messages dated ``start_ns`` or later, from the reader for slow queries."""
+        if self._closed:
+            raise StoreQueryError("the archive is closed")
+        await self._writer.flush(FLUSH_LIMIT_S)
+        return await self._readers.run(lambda reader: reader.newest_ids(start_ns, count), slow=True)
 
     @property
     def problem(self) -> str | None:

@@ -290,6 +290,9 @@ class ServiceNode(WatchedNode):
         handle(PEER_EXCHANGE_PROTOCOL, exchange)
         if parts.store is not None:
             handle(STORE_QUERY_PROTOCOL, answer(self._query, max_request_bytes=MAX_STORE_REQUEST_BYTES))
+        if parts.store_sync is not None:
+            self._exits.push_async_callback(parts.store_sync.close)
+            parts.store_sync.start()
         self._exits.callback(parts.distribution.close)
         await self._exits.enter_async_context(parts.relay)
         for close in (parts.pusher.close, parts.keeper.close, parts.introductions.close, self._tasks.close):
@@ -356,13 +359,17 @@ class ServiceNode(WatchedNode):
         if self._parts.host.key.public_key.type is not KeyType.SECP256K1:
             return None
         served = Capability.RELAY | Capability.FILTER | Capability.LIGHT_PUSH
+        if self._parts.archive is not None:
+            served |= Capability.STORE
+        if self._parts.store_sync is not None:
+            served |= Capability.SYNC
         now_ms = time_ns() // 1_000_000  # larger after each start
         return NodeRecord.sign(
             self._parts.host.key,
             sequence=now_ms if self._record is None else max(now_ms, self._record.sequence + 1),
             addresses=self._parts.host.addresses,
             relay_shards=RelayShards(cluster_id=self.options.cluster_id, shards=frozenset(self._parts.topics.shards())),
-            capabilities=served if self._parts.archive is None else served | Capability.STORE,
+            capabilities=served,
         )
 
     async def _query(self, peer: str, request: bytes) -> bytes:

@@ -15,7 +15,7 @@ from fairway.libp2p.transports.web_origins import checked_origins
 from fairway.nodes.discovery.network import Network
 from fairway.nodes.protocols.request_limiter import RequestRate
 from fairway.nodes.protocols.rules import MAX_RELAYED_BYTES
-from fairway.service.archives import Retention
+from fairway.service.archives import MAX_AGE_S, Retention
 from fairway.type_checks import check_fields
 from fairway.wire.topics import SHARDS_PER_CLUSTER, autoshard, pubsub_topic
 
@@ -28,6 +28,24 @@ PEERS_TO_FIND: Final = 8
 """Peers of the option ``network`` that a node stays connected to."""
 DEFAULT_CONNECTIONS: Final = 2_048
 """Connections of a service node, most of them with light clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSyncOptions:
+    """How the archive is synchronized with those of other store nodes; the defaults are those of nwaku."""
+
+    interval_s: float = 300.0
+    """Time between two sessions, each with one peer."""
+    range_s: float = 3_600.0
+    """Age of the oldest messages that are compared."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not (0 < self.interval_s <= MAX_AGE_S and 0 < self.range_s <= MAX_AGE_S):
+            raise ConfigurationError(
+                f"interval and range of a synchronization must be above 0 s and at most {MAX_AGE_S:g} s, not "
+                f"{self.interval_s} s and {self.range_s} s"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +87,8 @@ class ServiceOptions:
     """Address of the archive for store queries (`open_archive`); None: no store service."""
     retention: Retention = field(default_factory=Retention)
     """Limits on the age and size of the archive."""
+    store_sync: StoreSyncOptions | None = None
+    """Synchronize the archive with those of connected store nodes (WAKU-SYNC); None: do not."""
     max_message_bytes: int = MAX_RELAYED_BYTES
     """Longer encoded messages are refused with 413."""
     request_rate: RequestRate | None = field(default_factory=lambda: RequestRate(per_second=200.0, burst=400))
@@ -89,6 +109,8 @@ class ServiceOptions:
             raise ConfigurationError("a certificate and its key go together: give tls_cert and tls_key, or neither")
         if self.tls_cert is not None and self.ws_port is None:
             raise ConfigurationError("TLS is for the WebSocket port: give a ws_port, or no tls_cert")
+        if self.store_sync is not None and self.archive is None:
+            raise ConfigurationError("store_sync needs an archive to synchronize: give one")
         if self.network is not None and self.network.cluster != self.cluster_id:
             raise ConfigurationError(f"the network is cluster {self.network.cluster}, cluster_id is {self.cluster_id}")
         if not self.shards:

@@ -39,6 +39,7 @@ from fairway.service.distribution import Distribution
 from fairway.service.filter_pusher import FilterPusher
 from fairway.service.options import PEERS_TO_FIND, ServiceOptions
 from fairway.service.proof_gate import ProofGate
+from fairway.service.store_sync import StoreSync
 from fairway.wire.metadata import WakuMetadata
 from fairway.wire.topics import StaticShard
 from fairway.wire.waku_message import WakuMessage
@@ -116,6 +117,8 @@ class NodeParts:
     lightpush: LightPushService
     store: StoreService | None
     """None without an archive."""
+    store_sync: StoreSync | None
+    """Synchronizes the archive with others; None if that is not wanted."""
     peer_exchange: PeerExchangeService
     limiters: Mapping[str, RequestLimiter]
     """The rate limiter of each service."""
@@ -166,6 +169,11 @@ class NodeParts:
             admitted=on_admitted,
             pending=pending,
         )
+        keeper = PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng)
+        store_sync = None
+        if archive is not None and options.store_sync is not None:
+            trusts = introductions.admits if gate is None else lambda peer: peer in keeper.connected()
+            store_sync = StoreSync(host, archive, rules, options.store_sync, trusts=trusts, rng=rng)
         return cls(
             host=host,
             certificate=certificate,
@@ -186,6 +194,7 @@ class NodeParts:
                 judge_proof=judge_proof,
             ),
             store=None if archive is None else StoreService(archive.page, limiters["store"]),
+            store_sync=store_sync,
             peer_exchange=PeerExchangeService(
                 records=lambda: _with_own(own_record(), records), limiter=limiters["peer_exchange"], rng=rng
             ),
@@ -194,7 +203,7 @@ class NodeParts:
             requests=PeerRequests(host),
             introductions=introductions,
             records=records,
-            keeper=PeerKeeper(host, [Multiaddr.parse(peer) for peer in options.peers], rng=rng),
+            keeper=keeper,
             finder=_finder_of(host, options, introductions.admits, records, rng),
         )
 

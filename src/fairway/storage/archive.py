@@ -45,6 +45,15 @@ class ArchiveCursor(NamedTuple):
     message_hash: bytes
 
 
+class ArchivedId(NamedTuple):
+    """What identifies a message in an archive, and its topics; ordered by time, then by hash."""
+
+    timestamp_ns: int
+    message_hash: bytes
+    pubsub_topic: str
+    content_topic: str
+
+
 class ArchiveSlice(NamedTuple):
     """A part of an archive: the messages after ``after`` up to and including ``through``."""
 
@@ -157,6 +166,10 @@ class PagedArchive(ReadableArchive):
     @abstractmethod
     def places(self, message_hashes: Collection[bytes]) -> tuple[ArchiveCursor, ...]:
         """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
+
+    @abstractmethod
+    def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest ``count`` messages dated ``start_ns`` or later, in order."""
 
     @abstractmethod
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:

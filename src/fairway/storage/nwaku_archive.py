@@ -21,6 +21,7 @@ from fairway.errors import ConfigurationError, DecodeError, StorageError
 from fairway.storage.archive import (
     HASH_BYTES,
     ArchiveCursor,
+    ArchivedId,
     ArchivedMessage,
     ArchiveSlice,
     PagedArchive,
@@ -54,6 +55,10 @@ _STEP: Final = f"""
 SELECT timestamp, messageHash FROM Message WHERE {RANGE} ORDER BY timestamp, messageHash LIMIT 1 OFFSET :skip
 """  # noqa: S608
 _COUNT: Final = f"SELECT count(*) FROM Message WHERE {RANGE}"  # noqa: S608
+_NEWEST_IDS: Final = f"""
+SELECT timestamp, CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB)
+FROM Message WHERE {RANGE} ORDER BY timestamp DESC, messageHash DESC LIMIT :count
+"""  # noqa: S608
 # Finds timestamps that are no 64-bit integers. An index has them at its ends, so no other rows are read.
 _ODD_TIMES: Final = """
 SELECT messageHash FROM Message WHERE timestamp > 9223372036854775807 OR timestamp < -9223372036854775808 LIMIT 1
@@ -216,6 +221,19 @@ class NwakuArchive(PagedArchive):
                     for (time_ns,) in self._database.execute(_PLACE, (message_hash,))
                 ]
         return tuple(sorted(found))
+
+    def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest ``count`` messages dated ``start_ns`` or later, in order."""
+        self.flush()
+        topics: dict[bytes, str] = {}
+        """Each topic once, because many messages share it."""
+        found: list[ArchivedId] = []
+        with self._reading():
+            parameters = {**range_of(time_slice(start_ns)), "count": count}
+            for timestamp_ns, message_hash, *both in self._database.execute(_NEWEST_IDS, parameters):
+                pubsub, content = (topics.setdefault(topic, topic.decode(errors="replace")) for topic in both)
+                found.append(ArchivedId(timestamp_ns, message_hash, pubsub, content))
+        return found[::-1]
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
         """Split the archive, or a slice of it, into at most ``count`` slices with the same number of messages.

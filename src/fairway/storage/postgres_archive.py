@@ -17,6 +17,7 @@ from fairway.errors import DecodeError, SnapshotError, StorageError
 from fairway.storage.archive import (
     LARGEST_HASH,
     ArchiveCursor,
+    ArchivedId,
     ArchivedMessage,
     ArchiveSlice,
     PagedArchive,
@@ -48,6 +49,10 @@ SELECT percentile_disc(%(shares)s::float8[]) WITHIN GROUP (ORDER BY timestamp) F
 """  # noqa: S608
 _FIND: Final = f"SELECT {_COLUMNS} FROM messages WHERE timestamp = %(ns)s AND messagehash = %(hash)s"  # noqa: S608
 _PLACES: Final = "SELECT timestamp, messagehash FROM messages_lookup WHERE messagehash = ANY(%(hashes)s)"
+_NEWEST_IDS: Final = f"""
+SELECT timestamp, messagehash, pubsubtopic, contenttopic FROM messages
+WHERE {_RANGE} ORDER BY timestamp DESC, {_HASH} DESC LIMIT %(count)s
+"""  # noqa: S608
 _EDGES: Final = "SELECT min(timestamp), max(timestamp) FROM messages_lookup"
 # An index has the messages in the order of a page. Without statistics, as for a new partition, the planner would sort
 # all messages instead.
@@ -115,6 +120,11 @@ class PostgresArchive(PagedArchive):
         """Return the cursors of the messages with these hashes that the archive has, in order, without reading them."""
         rows = self._all(_PLACES, {"hashes": [message_hash.hex() for message_hash in message_hashes]})
         return tuple(sorted(ArchiveCursor(timestamp_ns, self._hash(digits)) for timestamp_ns, digits in rows))
+
+    def newest_ids(self, start_ns: int, count: int) -> list[ArchivedId]:
+        """Return the ids of the newest ``count`` messages dated ``start_ns`` or later, in order."""
+        rows = self._all(_NEWEST_IDS, {**_range(time_slice(start_ns)), "count": count})
+        return [ArchivedId(at_ns, self._hash(digits), *topics) for at_ns, digits, *topics in reversed(rows)]
 
     def find(self, message_hashes: Collection[bytes]) -> tuple[ArchivedMessage, ...]:
         """Return the messages with these hashes that the archive has, in order."""

@@ -57,6 +57,8 @@ class Capability(IntFlag):
     STORE = 2
     FILTER = 4
     LIGHT_PUSH = 8
+    SYNC = 16
+    """Reconciliation of stores; nwaku's bit, which 31/WAKU2-ENR does not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from fairway.wire.filter import FILTER_PUSH_PROTOCOL, FILTER_SUBSCRIBE_PROTOCOL
 from fairway.wire.lightpush import LIGHTPUSH_PROTOCOL, LIGHTPUSH_V2_PROTOCOL
 from fairway.wire.peer_exchange import PEER_EXCHANGE_PROTOCOL
 from fairway.wire.store import STORE_QUERY_PROTOCOL
+from fairway.wire.store_sync import RECONCILIATION_PROTOCOL, TRANSFER_PROTOCOL
 from fairway.wire.topics import pubsub_topic
 
 MAX_PEERS_IN_REQUEST: Final = 50
@@ -41,8 +42,8 @@ SERVICES: Final = (
     LIGHTPUSH_V2_PROTOCOL,
     LIGHTPUSH_PROTOCOL,
     PEER_EXCHANGE_PROTOCOL,
-    "/vac/waku/reconciliation/1.0.0",
-    "/vac/waku/transfer/1.0.0",
+    RECONCILIATION_PROTOCOL,
+    TRANSFER_PROTOCOL,
 )
 """Protocols of ``/admin/v1/peers/service``."""
 _COUNTED: Final = (*SERVICES[:2], FILTER_PUSH_PROTOCOL, *SERVICES[2:7])

@@ -29,6 +29,7 @@ _COUNTERS: Final = {
     "messages": {"messages", "message_bytes", "duplicates", "lost_on_purpose"},
     "filter_push": {"pushed", "dropped"},
     "archive": {"dropped", "queries"},
+    "store_sync": {"sessions", "failed", "refused", "received", "sent"},
     "discovery": {"dials", "failures", "list_reads", "list_failures", "exchanges"},
 }
 """The statistics of each part that never decrease, which Prometheus calls counters; all others are gauges."""
@@ -70,6 +71,8 @@ class _Numbers(Collector):
         }
         if self._archive is not None:
             statistics["archive"] = self._archive
+        if parts.store_sync is not None:
+            statistics["store_sync"] = parts.store_sync.statistics()
         if parts.finder is not None:
             statistics["discovery"] = parts.finder.statistics()
         for part, numbers in statistics.items():

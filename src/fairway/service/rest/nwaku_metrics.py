@@ -58,6 +58,7 @@ def nwaku_metrics(context: RestContext, archive: ArchiveStatistics | None) -> It
         yield from _messages(prefix, context)
         yield from _services(prefix, context, archive)
         yield from _proofs(prefix, context)
+    yield from _store_sync(context)
 
 
 def _libp2p(context: RestContext) -> Iterator[Metric]:
@@ -150,6 +151,18 @@ def _services(prefix: str, context: RestContext, archive: ArchiveStatistics | No
         yield gauge(f"{prefix}_archive_messages", "Messages in the archive", stored, "type")
         dropped = {("dropped",): archive.dropped}
         yield counter(f"{prefix}_archive_errors", "Messages that could not be kept", dropped, "type")
+
+
+def _store_sync(context: RestContext) -> Iterator[Metric]:
+    sync = context.parts.store_sync
+    if sync is None:
+        return
+    counts = sync.statistics()
+    exchanged = {("receive",): counts.received, ("sent",): counts.sent}
+    for prefix in ("", "logos_delivery_"):  # older versions have no prefix
+        yield counter(f"{prefix}total_transfer_messages_exchanged", "Transferred messages", exchanged, "direction")
+        text = "Bytes of the synchronization of stores"
+        yield counter(f"{prefix}total_bytes_exchanged", text, sync.transferred_bytes, "protocol", "direction")
 
 
 def _proofs(prefix: str, context: RestContext) -> Iterator[Metric]:
