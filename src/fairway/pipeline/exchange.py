@@ -18,7 +18,6 @@ import gc
 import json
 import mmap
 import os
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,15 +31,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from fairway.errors import ConfigurationError, PipelineError
+from fairway.errors import ConfigurationError
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.packing import dense_columns
 from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.versions import OneVersion
 
 BLOBS: Final = "bucket int, kind string, blob binary"
 """The rows in Spark's shuffle: a bucket, a kind, and some rows of this bucket and kind."""
@@ -77,26 +77,11 @@ BatchMapper = Callable[[Batches], Batches]
 """The type of function for Spark's ``mapInArrow``."""
 
 
-class _Versioned:
-    """A function for tasks, which only the version of fairway that pickled it unpickles."""
+class _Work(OneVersion):
+    """A function for tasks."""
 
     def __init__(self, work: BatchMapper) -> None:
         self.work = work
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (_version(), cloudpickle.dumps(self.work))  # type: ignore[no-untyped-call]
-
-
-def _unpickled(version: str, pickled: bytes) -> _Versioned:
-    own = _version()
-    if version != own:
-        raise PipelineError(f"an executor has fairway {own}, and the driver {version}: install the same version on all")
-    return _Versioned(cloudpickle.loads(pickled))
-
-
-def _version() -> str:
-    # An executor may have fairway only on its path, without the metadata of an installation.
-    return str(sys.modules["fairway"].__version__)
 
 
 def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
@@ -104,10 +89,10 @@ def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
 
     A job raises `fairway.errors.PipelineError` if an executor has another version of fairway.
     """
-    versioned = _Versioned(work)
+    held = _Work(work)
 
     def checked(batches: Batches) -> Batches:
-        return versioned.work(batches)
+        return held.work(batches)
 
     return frame.mapInArrow(checked, schema)
 

@@ -54,6 +54,7 @@ from fairway.pipeline.location import local_path
 from fairway.pipeline.sinks.dispatch import REQUIRED_COLUMNS, DispatchCounts, Dispatcher
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.pipeline.times import duration_ms
+from fairway.pipeline.versions import OneVersion
 from fairway.storage.lip76 import Shards
 from fairway.units import MS_PER_S
 
@@ -123,7 +124,7 @@ class SinkOptions:
         )
 
 
-class _Sending:
+class _Sending(OneVersion):
     """The common part of both writers. It is pickled to the tasks, which share the name of the run."""
 
     def __init__(self, options: Mapping[str, str], columns: Collection[str], *, overwrite: bool = False) -> None:

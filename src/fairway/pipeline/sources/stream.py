@@ -24,6 +24,7 @@ from fairway.pipeline.sources.parquet_stream import ParquetStream
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.source_stream import SourceStream
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
+from fairway.pipeline.versions import OneVersion
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -49,7 +50,7 @@ class StreamPartition(InputPartition):
     part: Any
 
 
-class WakuStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader: it plans on the driver, reads on the executors, and keeps nothing open between calls."""
 
     def __init__(

@@ -69,6 +69,7 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.source_stream import check_for_data_loss
 from fairway.pipeline.sources.stream import WakuStreamReader, short_errors
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan, MessageScan
+from fairway.pipeline.versions import OneVersion
 from fairway.storage.archive import ArchiveCursor
 
 _ALL: Final = tuple(types_of(WAKU_MESSAGES))
@@ -137,7 +138,7 @@ def columns_of_user(schema: StructType | None) -> list[str]:
     return schema.fieldNames()
 
 
-class WakuReader(DataSourceReader):
+class WakuReader(OneVersion, DataSourceReader):
     """The reader of a table: it plans on the driver; copies of it read on the executors."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[str] = _ALL) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from fairway.pipeline.instants import frame_with_instants
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, Row, StreamedMessage
+from fairway.pipeline.versions import OneVersion
 from fairway.storage.records import decode_row, encode
 
 _EXACT: Final = exact_ddl(EMITTED)
@@ -41,7 +42,7 @@ def emitted(decoded: DataFrame) -> DataFrame:
     return frame_with_instants(rows, EMITTED)
 
 
-class ChannelProcessor(StatefulProcessor):
+class ChannelProcessor(OneVersion, StatefulProcessor):
     """Restores a channel's core from Spark's state and stores its changes."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:

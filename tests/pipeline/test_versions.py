@@ -1,0 +1,51 @@
+"""What Spark passes to executors is refused there by another version of fairway."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+
+import fairway
+from fairway.errors import PipelineError
+from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
+from fairway.pipeline.sources.options import SourceOptions
+from fairway.pipeline.sources.stream import WakuStreamReader
+from fairway.pipeline.sources.waku import WakuReader
+from fairway.pipeline.streaming.processor import ChannelProcessor
+from fairway.storage.nwaku_archive import NwakuArchive
+
+SINK = {"node": "/ip4/127.0.0.1/tcp/60000", "receipts": "sent.db"}
+COLUMNS = ("content_topic", "payload", "timestamp_ns")
+
+
+@pytest.fixture
+def archive(tmp_path):
+    NwakuArchive(tmp_path / "a.db").close()
+    return {"path": str(tmp_path / "a.db")}
+
+
+MADE = {
+    "table": WakuReader,
+    "stream": lambda options: WakuStreamReader(SourceOptions.parse(options)),
+    "channels": lambda _: ChannelProcessor(),
+    "sink": lambda _: WakuWriter(SINK, COLUMNS),
+    "stream-sink": lambda _: WakuStreamWriter(SINK, COLUMNS),
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE.keys())
+def test_readers_writers_and_operators_are_refused_by_another_version(make, archive, monkeypatch):
+    there = fairway.__version__
+    made = make(archive)
+    assert type(cloudpickle.loads(cloudpickle.dumps(made))) is type(made)
+    monkeypatch.setattr(fairway, "__version__", "9.9.9")
+    pickled = cloudpickle.dumps(made)
+    monkeypatch.undo()
+    told = f"an executor has fairway {there}, and the driver 9.9.9: install the same version on all"
+    with pytest.raises(PipelineError, match=re.escape(told)):
+        cloudpickle.loads(pickled)
