@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
@@ -372,19 +372,50 @@ def bucketed(
 ) -> DataFrame:
     """Return the result of ``work`` over each bucket, with this schema in Spark's DDL. It starts no job.
 
-    There are ``count`` buckets, by default the session's number of shuffle partitions. Raises `ConfigurationError` for
-    a streaming DataFrame, because ``work`` needs all rows, not those of a micro-batch.
+    There are ``count`` buckets. Without it, there is one for each of the session's shuffle partitions, and Spark's
+    adaptive execution joins small partitions, so that a small table needs few tasks.
+
+    Raises `ConfigurationError` for a streaming DataFrame, because ``work`` needs all rows, not those of a micro-batch.
     """
     if any(each.frame.isStreaming for each in cuts):
         raise ConfigurationError(
             "this stage needs all rows, and a stream comes in micro-batches: write the stream and read it as a table, "
             "or let fairway.pipeline.streaming.stream follow the archives ('decoded' takes a stream)"
         )
-    session = cuts[0].frame.sparkSession
-    buckets = count or int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    numbers = range(count) if count else spread_numbers(_shuffle_partitions(cuts[0].frame.sparkSession))
     keys = BucketKeys.drawn()
-    blobs = [in_tasks(each.frame, _cut_all(each.by, each.prepare, keys, buckets), BLOBS) for each in cuts]
-    return in_tasks(exchanged(reduce(DataFrame.unionAll, blobs), buckets), _work_all(work, schema), schema)
+    blobs = [in_tasks(each.frame, _cut_all(each.by, each.prepare, keys, numbers), BLOBS) for each in cuts]
+    together = reduce(DataFrame.unionAll, blobs)
+    # Spark does not join partitions whose number a program gives.
+    placed = exchanged(together, count) if count else together.repartition("bucket")
+    return in_tasks(placed, _work_all(work, schema), schema)
+
+
+def spread_numbers(count: int) -> list[int]:
+    """Return numbers that Spark's ``repartition`` by them puts into ``count`` partitions, one into each.
+
+    The partition of a number is its MurmurHash3, with the seed 42, modulo the number of partitions.
+    """
+    numbers = np.arange(64 * count, dtype=np.uint32)
+    mixed = _rotated(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    mixed = _rotated(mixed ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    mixed ^= np.uint32(4)  # the length of a number in bytes
+    mixed = (mixed ^ (mixed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    partitions = (mixed ^ (mixed >> np.uint32(16))).view(np.int32) % count
+    found, first = np.unique(partitions, return_index=True)
+    # If a partition has no number, which is improbable, another one gets two.
+    spread = dict(zip(found.tolist(), first.tolist(), strict=True))
+    return [spread.get(partition, partition) for partition in range(count)]
+
+
+def _rotated(numbers: NDArray[np.uint32], bits: int) -> NDArray[np.uint32]:
+    return (numbers << np.uint32(bits)) | (numbers >> np.uint32(32 - bits))
+
+
+def _shuffle_partitions(session: SparkSession) -> int:
+    first = session.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
+    return int(first or session.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def mapped(frame: DataFrame, work: Callable[[pa.Table], pa.Table], schema: str) -> DataFrame:
@@ -405,8 +436,10 @@ def _given(table: pa.Table, shape: pa.Schema) -> Batches:
 
 
 def _cut_all(
-    by: Sequence[str], prepare: Callable[[pa.Table], Mapping[str, pa.Table]], keys: BucketKeys, count: int
+    by: Sequence[str], prepare: Callable[[pa.Table], Mapping[str, pa.Table]], keys: BucketKeys, numbers: Sequence[int]
 ) -> BatchMapper:
+    count = len(numbers)
+
     def cut_all(batches: Batches) -> Batches:
         cutters: dict[str, Cutter] = {}
         for batch in map(narrowed, batches):
@@ -416,7 +449,8 @@ def _cut_all(
         for cutter in cutters.values():
             yield from cutter.close()
 
-    return cut_all
+    steps = {place: (number, 0) for place, number in enumerate(numbers)}
+    return lambda batches: in_steps(cut_all(batches), steps)
 
 
 def _work_all(work: Callable[[Bucket], Iterable[pa.Table]], schema: str) -> BatchMapper:
