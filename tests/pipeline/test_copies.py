@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -17,11 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from fairway.errors import ConfigurationError
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import gathered_steps, notes_of
 from fairway.pipeline.run import RunTables, copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
+from fairway.pipeline.sources import parquet_scan
 from fairway.pipeline.sources.open_source import map_scan, mapped_parts
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
@@ -30,6 +33,7 @@ from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.files import TableFiles
 from fairway.testing.archives import GeneratorPlan, rows_mapper
 from fairway.wire.waku_message import WakuMessage, message_hash
+from grown_runs import content
 
 PLAN = GeneratorPlan(messages=1_500, channels=5, largest_share=0.6, long_share=0.05, loss=0.05, duplication=0.02)
 KEYS = BucketKeys(bytes(32))
@@ -193,6 +197,24 @@ def test_a_run_over_copies_that_differ_has_the_tables_of_any_other(spark, messag
         assert differing_rows(spark, early, usual) == {}
     # The copy counts, and is the one that is kept if its payload comes first.
     assert differing_rows(spark, usual, tmp_path / "honest-usual")["waku_messages"] == (1, 1)
+
+
+@pytest.mark.spark
+def test_tasks_check_the_files_whose_footers_the_driver_does_not_read(spark, messages, tmp_path, monkeypatch):
+    source, out = f"store={written(messages, tmp_path / 'archive')}", tmp_path / "run"
+    run([source], tmp_path / "usual", spark=spark)
+    monkeypatch.setattr(parquet_scan, "MOST_FOOTERS", 1)
+    monkeypatch.setattr(jobs, "LEAST_BYTES", 0)
+    monkeypatch.setattr(sys.modules[mapped_parts.__module__], "PLAN_BYTES", 0)
+    run([source], out, spark=spark)
+    expected = {table.name: content(RunTables(tmp_path / "usual"), table.name) for table in TABLES}
+    assert {name: content(RunTables(out), name) for name in expected} == expected
+    described = (out / "run.json").read_bytes()
+    pq.write_table(pa.table({"name": ["alice"]}), tmp_path / "archive" / "part-2.parquet")
+    with pytest.raises(ConfigurationError, match=r"part-2\.parquet: is no table of Waku messages; it has no column"):
+        run([source], out, spark=spark, epoch_ms=1_000)
+    assert (out / "run.json").read_bytes() == described
+    assert {name: content(RunTables(out), name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("column", ["payload", "content_topic", "meta", "timestamp_ns", "rate_limit_proof"])

@@ -25,10 +25,14 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, StoreRefusedError
 from fairway.nodes.rest.store_messages import StoreAnswer, StoreEntry, store_request
+from fairway.pipeline.location import Location
+from fairway.pipeline.sources import parquet_scan
 from fairway.pipeline.sources.files_scan import FilesScan
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
@@ -310,7 +314,7 @@ def test_of_a_large_row_group_some_rows_are_held_at_once(tmp_path):
     table = pa.Table.from_pylist(rows)
     pq.write_table(table, tmp_path / "large.parquet", use_dictionary=False, write_batch_size=16)
     scan = scan_of(f"parquet:{tmp_path}", Selection())
-    (part,) = [part for part in scan.plan() if part.pieces]
+    (part,) = scan.plan()
     before = pa.total_allocated_bytes()
     found, most_bytes = 0, 0
     for batch in scan.read(part):
@@ -809,6 +813,66 @@ def test_a_file_that_changes_after_it_was_listed_ends_the_read_with_a_sentence(t
     read = listed.for_tasks().read
     assert numbers([row for part in parts for batch in read(part) for row in batch.to_pylist()]) == list(range(20))
     shutil.copy(tmp_path / "b/part-0.parquet", min((tmp_path / "a").glob("part-*")))
-    for attempt in (listed.plan, lambda: [*read(parts[0])]):
-        with pytest.raises(ConfigurationError, match="was changed or removed after it was listed; run again when its"):
-            attempt()
+    with pytest.raises(ConfigurationError, match="was changed or removed after it was listed; run again when its"):
+        list(read(parts[0]))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of the files that are opened from now on, in their order."""
+    fsspec = pytest.importorskip("fsspec")
+    names: list[str] = []
+
+    class Counting(FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
+        def open_input_file(self, path):
+            names.append(path.rpartition("/")[2])
+            return super().open_input_file(path)
+
+    def of(place, _use):
+        return Location(PyFileSystem(Counting(fsspec.filesystem("file"))), place, place)
+
+    monkeypatch.setattr(Location, "of", of)
+    return names
+
+
+def listed(uri):
+    scan = scan_of(uri, Selection())
+    assert isinstance(scan, ParquetScan)
+    return replace(scan, states=scan.current_states())
+
+
+def test_each_footer_is_read_once_for_the_plan_and_once_by_its_task(tmp_path, opened):
+    write_files(tmp_path / "a", *(table_row(waku(number)) for number in range(6)))
+    scan = listed(f"parquet:{tmp_path}/a")
+    assert opened == []
+    scan = replace(scan, footers=scan.footers_on_driver())
+    assert len(opened) == 6
+    assert scan.gives_each_row_once()
+    first, second = scan.plan(2)
+    assert len(opened) == 6
+    assert [row["payload"] for batch in scan.for_tasks().read(first) for row in batch.to_pylist()] == [b"0", b"1", b"2"]
+    assert set(opened[6:]) == {"part-0.parquet", "part-1.parquet", "part-2.parquet"}
+    assert [piece.state[0] for piece in second] == ["part-3.parquet", "part-4.parquet", "part-5.parquet"]
+
+
+def test_of_many_files_the_driver_reads_the_footers_of_the_largest(tmp_path, opened, monkeypatch):
+    monkeypatch.setattr(parquet_scan, "MOST_FOOTERS", 1)
+    write_parquet(tmp_path / "a", [table_row(waku(number)) for number in range(40)])  # five row groups, and one
+    (tmp_path / "a" / "part-2.parquet").write_text("no table")
+    scan = listed(f"parquet:{tmp_path}/a")
+    parts = scan.plan(10)
+    assert opened == ["part-0.parquet"]
+    assert [len(part) for part in parts] == [1] * 7
+    read = scan.for_tasks().read
+    assert numbers([row for part in parts[:-1] for batch in read(part) for row in batch.to_pylist()]) == list(range(40))
+    with pytest.raises(ConfigurationError, match=r"part-2\.parquet: cannot be read as Parquet: Parquet magic bytes"):
+        list(read(parts[-1]))
+    assert max(len(pickle.dumps(part)) for part in parts) < 500
+
+
+def test_a_small_archive_of_files_is_one_part_and_a_large_one_many(tmp_path):
+    write_files(tmp_path / "a", *(table_row(waku(number)) for number in range(6)))
+    assert len(listed(f"parquet:{tmp_path}/a").plan(cores=100)) == 1
+    write_files(tmp_path / "b", *(table_row(waku(n, payload=random.Random(n).randbytes(3_000_000))) for n in range(6)))
+    scan = listed(f"parquet:{tmp_path}/b")
+    assert [len(scan.plan(cores=cores)) for cores in (1, 100)] == [2, 6]

@@ -161,7 +161,7 @@ def grown(out: str | Path, sources: Sequence[str], options: RunOptions = OPTIONS
     described = [source.described() for source in parsed]
     folder = RunFolder.open_for(out, described, options.as_json(), None)
     assert folder.held is not None, "there is a finished run with these options"
-    new = partial(rows_since, folder.held, parsed, described, options, None, None)
+    new = partial(rows_since, folder.held, parsed, described, None)
     stores = [source.label for source in parsed if source.label]
     try:
         return grow(folder, new, options, None, stores=stores, most_grown=inf)

@@ -23,7 +23,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
 from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
-from fairway.pipeline.run.ingesting import Ingesting, at_sources
+from fairway.pipeline.run.ingesting import Ingesting
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.ordering import Ordering
 from fairway.pipeline.run.ranges import Place, bounds_of
@@ -142,7 +142,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     source, *others = run.sources
     if others or not source.stays_the_same or not _are_large(run.sources) or run.options.selection.channels:
         return None
-    scan = source.scan(run.options.selection)
+    scan = source.scan()
     if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
         return None
     parts = scan.plan()
@@ -164,9 +164,8 @@ def _are_large(sources: Sequence[RunSource]) -> bool:
 
 
 def _ingest_all(run: Materials) -> DataFrame:
-    wanted = at_sources(run.options.selection, run.keys)
     parts = run.options.partitions
-    sources = [partial(map_scan, run.spark, source.scan(wanted), partitions=parts) for source in run.sources]
+    sources = [partial(map_scan, run.spark, source.scan(), partitions=parts) for source in run.sources]
     unique = len(sources) == 1 and run.sources[0].has_unique_hashes
     return _ingesting(run).frame(sources, unique=unique)
 

@@ -30,9 +30,11 @@ from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
-from fairway.pipeline.run.sources import RunSource, check_readable, parse_sources
+from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import RunSummary
 from fairway.pipeline.session import session_or_own, with_own_settings
+from fairway.pipeline.sources.open_source import all_footers
+from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
@@ -117,16 +119,17 @@ def run_with(
     """
     recorded = sources if isinstance(sources, Recorded) else None
     given = parse_sources([sources.uri] if isinstance(sources, Recorded) else sources)
-    parsed = tuple(source.listed() for source in given)
+    wanted = at_sources(options.selection, keys)
+    parsed = tuple(source.listed(wanted) for source in given)
     described = [source.described() for source in parsed] if recorded is None else recorded.as_sources()
     labels = recorded.stores if recorded is not None else [source.label for source in parsed if source.label]
     is_new = not holds_run(out)
     if is_new:
-        check_readable(parsed)
+        parsed = tuple(source.checked() for source in parsed)
     opened = RunFolder.open_for(out, described, options.as_json(), keys, of_stream=recorded is not None)
     with closing(opened) as folder:
         if folder.held is not None:
-            new = partial(rows_since, folder.held, parsed, described, options, keys, recorded)
+            new = partial(rows_since, folder.held, parsed, described, recorded)
             is_known = recorded is not None or all(source.fingerprint() for source in parsed)
             try:
                 with named_failures(folder.place):
@@ -137,26 +140,30 @@ def run_with(
                     )
                     return replace(done, selection=options.selection)
             except WholeRunNeeded as needed:
-                check_readable(parsed)
+                parsed = tuple(source.checked() for source in parsed)
                 folder.begin_anew(str(needed))
         elif not is_new:
-            check_readable(parsed)
+            parsed = tuple(source.checked() for source in parsed)
         if before_spark is not None:
             before_spark()
         with (
             session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
         ):
+            parsed = tuple(_with_all_footers(session, source) for source in parsed)
             summary = Attempt(with_own_settings(session), folder, parsed, options, keys, labels).work(progress)
             return replace(summary, selection=options.selection)
+
+
+def _with_all_footers(spark: SparkSession, source: RunSource) -> RunSource:
+    scan = source.scan()
+    return replace(source, footers=all_footers(spark, scan)) if isinstance(scan, ParquetScan) else source
 
 
 def rows_since(
     held: HeldRun,
     sources: Sequence[RunSource],
     described: Sequence[Mapping[str, Any]],
-    options: RunOptions,
-    keys: ChannelKeys | None,
     recorded: Recorded | None,
     waku_messages: HeldRows,
     most_rows: int,
@@ -166,7 +173,7 @@ def rows_since(
     known = held.manifest["sources"]
     if recorded is None:
         given = list(zip(sources, described, strict=True))
-        return new_rows(known, given, waku_messages, most_rows, at_sources(options.selection, keys), wanted)
+        return new_rows(known, given, waku_messages, most_rows, wanted)
     after = int(known[0]["fingerprint"])
     if recorded.rows_after(after, ["timestamp_ns"]).num_rows > most_rows:
         raise WholeRunNeeded("more came than pays to add")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import local_path, scheme_of, without_secrets
 from fairway.pipeline.sources.files_scan import FilesScan, State
+from fairway.pipeline.sources.parquet_scan import Footers, ParquetScan
 from fairway.pipeline.sources.places import check_scheme, kind_of, scan_of
 from fairway.pipeline.sources.waku_messages import ArchiveScan, MessageScan, Selection
 from fairway.storage.nwaku_archive import file_at
@@ -47,6 +48,10 @@ class RunSource:
     """The URI without its scheme; for files the path."""
     states: tuple[State, ...] | None = None
     """The listed files to read; None: the files at the time of the read."""
+    wanted: Selection = _ALL
+    """The messages that a read returns."""
+    footers: Footers | None = None
+    """The facts in the footers of the listed files."""
 
     @classmethod
     def parse(cls, text: str) -> RunSource:
@@ -84,13 +89,23 @@ class RunSource:
         """Return whether each read gives the same rows; false for a source that may be written to."""
         return self.scheme in _UNCHANGED_SCHEMES
 
-    def listed(self) -> Self:
+    def listed(self, wanted: Selection = _ALL) -> Self:
         """Return the source with its present files: a run reads the listed files, and the next run reads later ones."""
-        return replace(self, states=tuple(map(tuple, self.fingerprint())))
+        return replace(self, states=tuple(map(tuple, self.fingerprint())), wanted=wanted)
 
-    def scan(self, selection: Selection = _ALL) -> MessageScan:
+    def checked(self) -> Self:
+        """Return the source with the footers that the driver reads; raise the error of an unreadable source."""
+        scan = self.scan()
+        if isinstance(scan, ParquetScan):
+            return replace(self, footers=scan.footers_on_driver())
+        scan.plan(1)
+        return self
+
+    def scan(self) -> MessageScan:
         """Return the read of the wanted messages; if files were listed, of these alone."""
-        scan = scan_of(self.uri, selection, self.label)
+        scan = scan_of(self.uri, self.wanted, self.label)
+        if isinstance(scan, ParquetScan):
+            return replace(scan, states=self.states, footers=self.footers)
         return replace(scan, states=self.states) if isinstance(scan, FilesScan) else scan
 
     def fingerprint(self) -> list[list[Any]]:
@@ -162,12 +177,6 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
     if twice:
         raise ConfigurationError(f"two sources have the name {twice[0]!r}; name them: a=sqlite:one.db b=sqlite:two.db")
     return parsed
-
-
-def check_readable(sources: Iterable[RunSource]) -> None:
-    """Raise the error of an unreadable source, before the folder for the tables is created."""
-    for source in sources:
-        source.scan().plan(1)
 
 
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pyarrow.fs import FileInfo, FileType
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.location import Location
+from fairway.pipeline.sources.message_columns import MessageColumns
 from fairway.pipeline.sources.waku_messages import MessageScan, Selection
 from fairway.storage.archive import ArchiveCursor
 
@@ -28,8 +29,6 @@ _PATTERN: Final = frozenset("*?[{")
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The folder name of Hive and Spark for null."""
 
-Folders = tuple[tuple[str, str | None], ...]
-"""The columns in the path of a file, with their values."""
 State = tuple[str, int, int]
 """The recorded state of a file: its name, size in bytes and modification time in nanoseconds."""
 
@@ -59,36 +58,39 @@ class FilesScan(MessageScan):
         """
         return tuple(sorted((name, int(file.size), int(file.mtime_ns)) for name, file in self._found()))
 
-    def file_names(self) -> list[str]:
-        """Return the names of the present files, oldest first, then by name; a single file has the name ``.``."""
-        return [name for _, name in sorted((file.mtime_ns, name) for name, file in self._found())]
-
-    def names_to_read(self) -> list[str]:
-        """Return the names of the files that are read; raise `ConfigurationError` if there is none."""
-        names = self.file_names() if self.states is None else [name for name, *_ in self.states]
-        if not names:
+    def states_to_read(self) -> tuple[State, ...]:
+        """Return the files that are read; raise `ConfigurationError` if there is none."""
+        states = self.current_states() if self.states is None else self.states
+        if not states:
             raise ConfigurationError(f"{self.place}: has no {self.KIND} file; give a table of Waku messages")
-        return names
+        return states
+
+    def for_tasks(self) -> Self:
+        """Return the read for tasks, without the list of files; each part has its own files."""
+        return replace(self, states=None)
 
     def path_of(self, name: str) -> str:
         """Return the path of a file on the file system of its place."""
         return posixpath.normpath(posixpath.join(self.place.path, name))
 
-    def shown(self, path: str) -> str:
-        """Return a path as errors show it."""
-        return (
-            str(self.place) if path == self.place.path else str(self.place / posixpath.relpath(path, self.place.path))
-        )
+    def shown(self, name: str) -> str:
+        """Return a file as errors show it."""
+        return str(self.place if name == "." else self.place / name)
 
     def check_unchanged(self, state: State) -> None:
         """Raise `ConfigurationError` if a file has changed since it was listed."""
         name, *known = state
-        path = self.path_of(name)
-        there = self.place.filesystem.get_file_info(path)
+        there = self.place.filesystem.get_file_info(self.path_of(name))
         if there.type == FileType.NotFound or known != [int(there.size), int(there.mtime_ns)]:
             raise ConfigurationError(
-                f"{self.shown(path)}: was changed or removed after it was listed; run again when its writer is done"
+                f"{self.shown(name)}: was changed or removed after it was listed; run again when its writer is done"
             )
+
+    def columns_of(self, schema: pa.Schema, name: str) -> MessageColumns:
+        """Return the columns of a file with this schema; raise `ConfigurationError` if it is no table of messages."""
+        named = dict(folders_of(name))
+        own = [field for field in schema if field.name not in named]
+        return MessageColumns.of(pa.schema([*own, *((each, pa.string()) for each in named)]), self.shown(name))
 
     def chosen(self, messages: pa.RecordBatch) -> pa.RecordBatch:
         """Return the wanted messages."""
@@ -104,18 +106,10 @@ class FilesScan(MessageScan):
             wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
         return messages.filter(wanted)
 
-    def unreadable(self, error: Exception, file: str = ".") -> ConfigurationError:
+    def unreadable(self, error: Exception, name: str) -> ConfigurationError:
         """Return the error for a file that cannot be read."""
-        place = self.place if file == "." else self.place / file
-        if isinstance(error, FileNotFoundError):
-            place.refuse_missing_bucket()
-            detail = "there is no such file or folder; give that of a table of Waku messages"
-        else:  # Arrow names the path twice; the cause follows it.
-            told, _, detail = str(error).rpartition("': ")
-            path = told.rpartition("'")[2]
-            if path.startswith(f"{place.path}/"):
-                place /= posixpath.relpath(path, place.path)
-        return ConfigurationError(f"{place}: cannot be read as {self.KIND}: {detail}")
+        cause = str(error).rpartition("': ")[2]  # Arrow names the path twice before it
+        return ConfigurationError(f"{self.shown(name)}: cannot be read as {self.KIND}: {cause}")
 
     def names_in_log(self) -> frozenset[str] | None:
         """Return the names of the files in a log, if the folder has one; None if all files count."""
@@ -128,7 +122,7 @@ class FilesScan(MessageScan):
                 yield ".", itself
                 return
             if itself.type == FileType.NotFound:
-                raise self.unreadable(FileNotFoundError())
+                raise self._missing(".")
         known = self.names_in_log()
         matches = None if self.pattern is None else re.compile(_regex_of(self.pattern) + r"(?:/.*)?")
         is_there = False
@@ -141,7 +135,14 @@ class FilesScan(MessageScan):
                 if file.size:
                     yield name, file
         if self.pattern is not None and not is_there:
-            raise self.unreadable(FileNotFoundError(), self.pattern)
+            raise self._missing(self.pattern)
+
+    def _missing(self, name: str) -> ConfigurationError:
+        self.place.refuse_missing_bucket()
+        return ConfigurationError(
+            f"{self.shown(name)}: cannot be read as {self.KIND}: there is no such file or folder; give that of a table "
+            "of Waku messages"
+        )
 
 
 def split_pattern(place: Location) -> tuple[Location, str | None]:
@@ -180,8 +181,15 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
-def folders_of(name: str) -> Folders:
-    """Return the columns in the path of a table's file."""
+def with_folders(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Return rows of a file, with the columns of its path added."""
+    named = dict(zip(rows.schema.names, rows.columns, strict=True))
+    named |= {column: pa.array([value] * rows.num_rows, pa.string()) for column, value in folders_of(name)}
+    return pa.RecordBatch.from_pydict(named)
+
+
+def folders_of(name: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns in the path of a table's file, with their values."""
     parts = [part.split("=", 1) for part in posixpath.dirname(name).split("/") if "=" in part[1:]]
     return tuple((unquote(column), None if value == _NO_VALUE else unquote(value)) for column, value in parts)
 

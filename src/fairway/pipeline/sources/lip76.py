@@ -17,14 +17,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError, StoreQueryError
-from fairway.pipeline import machine
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.source_stream import Offset, SourceStream
 from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches, even_runs
 from fairway.storage.archive import ArchiveCursor, ArchivedMessage
 from fairway.storage.lip76 import Lip76Archive, StoredArchive
-
-_PARTITIONS_PER_CORE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,7 @@ class Lip76Scan(MessageScan):
         times = (wanted.after.timestamp_ns, wanted.through.timestamp_ns)
         archives = [archive for archive in self.archive.archives() if archive.may_hold(*times)]
         sizes = [archive.end - archive.offset for archive in archives]
-        return even_runs(archives, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
+        return even_runs(archives, sizes, partitions, cores)
 
     def read(self, part: tuple[StoredArchive, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some archives."""
@@ -148,8 +145,7 @@ class Lip76Stream(SourceStream):
         ]
         self._check_for_data_loss(first, last)
         sizes = [piece.archive.end - piece.archive.offset for piece in pieces]
-        runs = even_runs(pieces, sizes, self._options.min_partitions or machine.cores())
-        return [run for run in runs if run]
+        return [run for run in even_runs(pieces, sizes, self._options.min_partitions) if run]
 
     def read(self, part: tuple[_Piece, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some archives."""

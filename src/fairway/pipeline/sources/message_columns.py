@@ -37,7 +37,8 @@ _NUMBER: Final = re.compile(r"-?\d{1,19}")
 _YEARS_S: Final = (1_420_070_400, 4_102_444_800)
 """2015 and 2100, the bounds of plausible message times, in seconds since the Unix epoch."""
 _UNITS: Final = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6}
-_NS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+NS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+"""Nanoseconds in Arrow's units of time."""
 _INT64: Final = 2**63
 _INTEGERS: Final = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)
 _TEXT_KINDS: Final = (pa.types.is_string, pa.types.is_large_string)
@@ -149,7 +150,7 @@ class MessageColumns:
 
     def _times(self, column: pa.Array) -> pa.Array:
         if pa.types.is_timestamp(column.type):
-            ticks, per = column.cast(pa.int64()), _NS_PER[column.type.unit]
+            ticks, per = column.cast(pa.int64()), NS_PER[column.type.unit]
             exact = ticks if per == 1 else pa.array([_within(tick, per) for tick in ticks.to_pylist()], pa.int64())
             return exact.fill_null(0)
         if _is_text(column.type):

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.session import cores_of
 from fairway.pipeline.sources.options import selection_of
+from fairway.pipeline.sources.parquet_scan import FACTS, Footers, ParquetScan
 from fairway.pipeline.sources.places import scan_of
-from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan
+from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, even_runs
 
 PLAN_BYTES: Final = 1_048_576
 """Largest plan inside a task's function, which Spark copies to every task."""
+_TASKS_PER_CORE: Final = 2
 
 
 def open_source(
@@ -68,6 +72,28 @@ def map_scan(
     (`ARROW_SCHEMA`).
     """
     return mapped_parts(spark, scan.for_tasks().read, scan.plan(partitions, cores_of(spark)), work, schema)
+
+
+def all_footers(spark: SparkSession, scan: ParquetScan) -> Footers:
+    """Return the facts in the footers of all listed files; tasks read them, if they are more than the driver reads.
+
+    Raises `ConfigurationError` for a file that is not a table of Waku messages.
+    """
+    states = scan.states_to_read()
+    known = scan.footers or scan.footers_on_driver()
+    if known.files == len(states):
+        return known
+    parts = even_runs(states, [1] * len(states), _TASKS_PER_CORE * cores_of(spark))
+    rows = mapped_parts(spark, scan.for_tasks().read_facts, parts, iter, FACTS).collect()
+    for row in rows:
+        if row.error:
+            raise ConfigurationError(row.error)
+    return replace(
+        known,
+        files=len(states),
+        have_hashes=all(row.have_hashes for row in rows),
+        name_stores=any(row.name_stores for row in rows),
+    )
 
 
 def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:

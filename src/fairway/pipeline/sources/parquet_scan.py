@@ -1,83 +1,93 @@
-"""`ParquetScan`: reads Parquet tables of messages with Arrow, on any storage; a task reads some row groups."""
+"""`ParquetScan`: reads Parquet tables of messages with Arrow, on any storage; a task reads some rows of some files.
+
+Files are planned from one listing, by name, size and time. The driver reads the footers of at most `MOST_FOOTERS`
+files: of a table with more files, of the largest. It cuts these files between row groups; other files are read whole.
+Each task reads the footers of its own files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import FileType
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline import machine
 from fairway.pipeline.parquet_file import opened_parquet
-from fairway.pipeline.sources.files_scan import FilesScan, Folders, State, folders_of
-from fairway.pipeline.sources.message_columns import STORES, MessageColumns
+from fairway.pipeline.schema import arrow_schema
+from fairway.pipeline.sources.files_scan import FilesScan, State, folders_of, with_folders
+from fairway.pipeline.sources.message_columns import NS_PER, STORES, MessageColumns
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, EXACT_TIME, Selection, even_runs
 from fairway.pipeline.tables import delta
 
-_PARTITIONS_PER_CORE: Final = 2
-_PARTITION_BYTES: Final = 268_435_456
-"""Rough size of a part of a large table, uncompressed, for any number of cores. A failed task repeats its part."""
+MOST_FOOTERS: Final = 1_000
+"""Largest number of footers that the driver reads."""
+FOOTERS_AT_ONCE: Final = 16
+"""Files whose footers are read concurrently; from an object store each takes a request."""
 _BATCH_ROWS: Final = 4_000
 _BATCH_BYTES: Final = 8_388_608
-FOOTERS_AT_ONCE: Final = 16
-"""Files whose footers are read concurrently; from an object store each takes one or two requests."""
 _FORMAT: Final = ds.ParquetFileFormat()
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of one task."""
-
-    pieces: tuple[_Piece, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows of one or several row groups of a file."""
-
-    groups: ds.ParquetFileFragment
-    table: _FileTable
-    state: State | None
-    """The state of the file at the listing; None if it is not checked."""
-    first: int = 0
-    end: int | None = None
-    """The first row after the piece; None for the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class _FileTable:
-    """The columns of the files with the same schema and folders."""
-
-    columns: MessageColumns
-    folders: Folders
-    time: pa.DataType | None
-    """The type of the time column in the file; None if the time is in its path."""
-
-    def with_folders(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of a file, with the columns of its path added."""
-        named = dict(zip(rows.schema.names, rows.columns, strict=True))
-        named |= {name: pa.array([value] * rows.num_rows, pa.string()) for name, value in self.folders}
-        return pa.RecordBatch.from_pydict(named)
-
-
-_File = tuple[ds.ParquetFileFragment, _FileTable, State | None]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
     """Consecutive rows of a file."""
 
-    name: str
-    """Its path in the folder."""
-    first: int
-    end: int | None
+    state: State
+    """The state of the file at the listing."""
+    first: int = 0
+    end: int | None = None
     """The first row after them; None for the end of the file."""
+
+
+FACTS: Final = "have_hashes boolean, name_stores boolean, error string"
+"""Facts of several files, as in `Footers`, and the error of a file that is not a table of Waku messages, if any."""
+
+Part = tuple[FileRows, ...]
+"""The part of one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footers:
+    """The facts in the footers of some files."""
+
+    groups: Mapping[str, Sequence[tuple[int, int, int]]]
+    """For each file the row groups that may have a wanted message: first row, first row after it, and size in bytes."""
+    files: int
+    """Number of the files."""
+    have_hashes: bool
+    """Whether all files have message hashes."""
+    name_stores: bool
+    """Whether the rows of a file name their stores."""
+
+    @classmethod
+    def together(cls, several: Iterable[Footers]) -> Footers:
+        """Return the facts of several groups of files as one."""
+        groups: dict[str, Sequence[tuple[int, int, int]]] = {}
+        files, have_hashes, name_stores = 0, True, False
+        for each in several:
+            groups.update(each.groups)
+            files += each.files
+            have_hashes &= each.have_hashes
+            name_stores |= each.name_stores
+        return cls(groups, files, have_hashes, name_stores)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file whose footer was read."""
+
+    rows: ds.ParquetFileFragment
+    columns: MessageColumns
+    time: pa.DataType | None
+    """The type of the time column in the file; None if the time is in its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +96,10 @@ class ParquetScan(FilesScan):
 
     KIND: ClassVar[str] = "Parquet"
 
-    @property
-    def _is_whole(self) -> bool:
-        """Return whether all messages are wanted."""
-        return self.selection == Selection()
-
-    def gives_each_row_once(self) -> bool:
-        """Return whether all rows are wanted, have a message hash, and belong to one store."""
-        tables = [table for _, table, _ in self._files()]
-        has_hashes = all("message_hash" in table.columns.columns for table in tables)
-        names_stores = any({"source", STORES} & table.columns.columns.keys() for table in tables)
-        return self._is_whole and has_hashes and (self.is_labelled or not names_stores)
-
     version: int | None = None
     """Version of a Delta table; None for the last one."""
+    footers: Footers | None = field(default=None, repr=False)
+    """The facts of all files, or of the largest; None if no footer was read."""
 
     def names_in_log(self) -> frozenset[str] | None:
         """Return the names of the files in the log of a Delta table; None for another folder.
@@ -118,175 +118,175 @@ class ParquetScan(FilesScan):
         return frozenset() if table is None else frozenset(delta.file_names(table))
 
     def for_tasks(self) -> Self:
-        """Return the read for tasks, without the list of files; each part has its own files."""
-        return replace(self, states=None)
+        """Return the read for tasks, without the data of all files; each part has its own files."""
+        return replace(self, states=None, footers=None)
 
-    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[_Part]:
-        """Return runs of row groups of about equally many bytes, at least one run."""
-        try:
-            pieces = [
-                _Piece(group, table, state)
-                for file, table, state in self._files()
-                for group in file.split_by_row_group(self._times(table), file.physical_schema)
-            ]
-        except (OSError, pa.ArrowException) as error:
-            raise self.unreadable(error) from error
-        sizes = [_size_bytes(piece.groups) for piece in pieces]
-        most = max(_PARTITIONS_PER_CORE * (cores or machine.cores()), sum(sizes) // _PARTITION_BYTES)
-        return list(map(_Part, even_runs(pieces, sizes, partitions or most)))
+    def footers_on_driver(self) -> Footers:
+        """Return the facts in the footers of the largest files, at most `MOST_FOOTERS`.
 
-    def plan_files(self, files: Sequence[FileRows], most: int, least_rows: int) -> list[_Part]:
-        """Return rows of some files as at most ``most`` runs of about equal size, each of about ``least_rows`` or more.
-
-        The rows keep the order of their file; statistics are not used.
+        Raises `ConfigurationError` for a file that is not a table of Waku messages.
         """
-        if not files:
-            return []
-        found = {file.path: (file, table) for file, table, _ in self._files([file.name for file in files])}
-        pieces: list[_Piece] = []
-        sizes: list[int] = []
-        rows = 0
-        try:
-            for file in files:
-                (fragment, table), begin = found[self.path_of(file.name)], 0
-                for group in fragment.row_groups:
-                    first = max(0, file.first - begin)
-                    end = group.num_rows if file.end is None else min(group.num_rows, file.end - begin)
-                    begin += group.num_rows
-                    if first < end:
-                        part = fragment.subset(row_group_ids=[group.id])
-                        pieces.append(_Piece(part, table, None, first, None if end == group.num_rows else end))
-                        sizes.append(group.total_byte_size * (end - first) // group.num_rows)
-                        rows += end - first
-        except (OSError, pa.ArrowException) as error:
-            raise self.unreadable(error) from error
-        runs = even_runs(pieces, sizes, max(1, min(most, rows // least_rows)))
-        return [_Part(run) for run in runs if run]
+        return self._footers(_largest(self.states_to_read()))
 
-    def rows_of(self, name: str) -> int:
+    def read_facts(self, states: Iterable[State]) -> Iterator[pa.RecordBatch]:
+        """Yield one row of `FACTS` of some files, without their row groups."""
+        try:
+            found = self._footers(states)
+            facts = [found.have_hashes, found.name_stores, ""]
+        except ConfigurationError as error:
+            facts = [False, False, str(error)]
+        yield pa.RecordBatch.from_arrays([pa.array([each]) for each in facts], schema=arrow_schema(FACTS))
+
+    def _footers(self, states: Iterable[State]) -> Footers:
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
+            return Footers.together(readers.map(self._footer, states))
+
+    def gives_each_row_once(self) -> bool:
+        """Return whether all rows are wanted, have a message hash, and belong to one store; false if unknown."""
+        known = self.footers
+        if known is None or known.files < len(self.states_to_read()) or self.selection != Selection():
+            return False
+        return known.have_hashes and (self.is_labelled or not known.name_stores)
+
+    def names_stores(self) -> bool:
+        """Return whether rows name their stores, by the footers that the driver reads; false without files."""
+        return self._footers(_largest(self.current_states())).name_stores
+
+    def plan(self, partitions: int | None = None, cores: int | None = None) -> list[Part]:
+        """Return runs of rows of about equally many bytes, at least one run."""
+        return self.plan_rows(map(FileRows, self.states_to_read()), partitions, cores)
+
+    def plan_rows(
+        self, files: Iterable[FileRows], partitions: int | None = None, cores: int | None = None
+    ) -> list[Part]:
+        """Return some rows of files, in their order, as runs of about equally many bytes, at least one run."""
+        files = tuple(files)
+        known = self.footers or self._footers(_largest(file.state for file in files))
+        pieces: list[FileRows] = []
+        sizes: list[int] = []
+        for file in files:
+            name, size_bytes, _ = file.state
+            if name not in known.groups:
+                pieces.append(file)
+                sizes.append(size_bytes)
+            for first, end, group_bytes in known.groups.get(name, ()):
+                begin, last = max(first, file.first), end if file.end is None else min(end, file.end)
+                if begin < last:
+                    pieces.append(FileRows(file.state, begin, last))
+                    sizes.append(group_bytes)
+        return [_joined(run) for run in even_runs(pieces, sizes, partitions, cores)]
+
+    def rows_of(self, state: State) -> int:
         """Return the number of a file's rows, by its footer.
 
         Raises `FileNotFoundError` for a missing file, and `ConfigurationError` for an unreadable footer.
         """
         try:
-            return int(pq.read_metadata(self.path_of(name), filesystem=self.place.filesystem).num_rows)
+            return int(self._fragment(state).metadata.num_rows)
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
-            raise self.unreadable(error, name) from error
+            raise self.unreadable(error, state[0]) from error
 
-    def written_ns(self, name: str) -> int | None:
-        """Return the modification time of a file in nanoseconds; None if it does not exist."""
-        info = self.place.filesystem.get_file_info(self.path_of(name))
-        return None if info.type == FileType.NotFound else int(info.mtime_ns)
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of some rows, a row for each store that had one."""
+        for columns, rows in self._rows(part, (*ARROW_SCHEMA.names, STORES)):
+            found = self.chosen(columns.messages(rows, self.source, is_labelled=self.is_labelled))
+            if found.num_rows:
+                yield found
 
-    def names_stores(self) -> bool | None:
-        """Return whether the rows name their stores; None if there are no files yet.
+    def read_columns(self, names: Sequence[str], part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield only some columns of a part, with their nulls, if all messages are wanted."""
+        for columns, rows in self._rows(part, names):
+            yield pa.RecordBatch.from_arrays([columns.column(rows, name) for name in names], names)
 
-        Raises `ConfigurationError` if a file is not a table of Waku messages.
-        """
-        if not self.file_names():
-            return None
-        return any({"source", STORES} & table.columns.columns.keys() for _, table, _ in self._files())
-
-    def read(self, part: _Part) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted messages of some row groups, a row for each store that had one."""
-        for piece in part.pieces:
-            for rows in self._rows(piece):
-                messages = piece.table.columns.messages(rows, self.source, is_labelled=self.is_labelled)
-                found = self.chosen(messages)
-                if found.num_rows:
-                    yield found
-
-    def read_columns(self, names: Sequence[str], part: _Part) -> Iterator[pa.RecordBatch]:
-        """Yield only some columns of some row groups: of all rows, also of unwanted ones, with their nulls."""
-        for piece in part.pieces:
-            for rows in self._rows(piece, names):
-                yield pa.RecordBatch.from_arrays([piece.table.columns.column(rows, name) for name in names], names)
-
-    def _rows(self, piece: _Piece, names: Sequence[str] = (*ARROW_SCHEMA.names, STORES)) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece, with the columns of ``names`` that the table has."""
-        begin = 0
-        if piece.state is not None:
+    def _rows(self, part: Part, names: Sequence[str]) -> Iterator[tuple[MessageColumns, pa.RecordBatch]]:
+        """Yield the rows of a part, with the columns of ``names`` that their file has."""
+        for piece in part:
+            name = piece.state[0]
             self.check_unchanged(piece.state)
-        for rows in self._batches(piece.table, piece.groups, names):
-            first = max(0, piece.first - begin)
-            end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - begin)
-            begin += rows.num_rows
-            if first < end:
-                yield rows.slice(first, end - first)
-            if piece.end is not None and begin >= piece.end:
-                return
+            with self._named_errors(piece.state):
+                file = self._opened(piece.state)
+                for first, rows in self._batches(file, piece, names):
+                    begin = max(0, piece.first - first)
+                    end = rows.num_rows if piece.end is None else min(rows.num_rows, piece.end - first)
+                    if begin < end:
+                        yield file.columns, with_folders(rows.slice(begin, end - begin), name)
 
-    def _batches(
-        self, table: _FileTable, groups: ds.ParquetFileFragment, names: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some row groups of a file in order, with the columns of ``names`` that the table has."""
-        folders = dict(table.folders)
-        wanted = {table.columns.columns[name] for name in names if name in table.columns.columns}
-        own = [name for name in groups.physical_schema.names if name in wanted and name not in folders]
-        rows = sum(each.num_rows for each in groups.row_groups)
-        size = max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, _size_bytes(groups))))
-        numbers = [each.id for each in groups.row_groups]
-        try:
-            with groups.open() as source, opened_parquet(source, self.place.filesystem, groups.metadata) as file:
-                # At least one column, because a batch without columns has no number of rows.
-                for batch in file.iter_batches(
-                    size, row_groups=numbers, columns=own or groups.physical_schema.names[:1], use_threads=False
-                ):
-                    yield table.with_folders(batch)
-        except (OSError, pa.ArrowException) as error:
-            raise self.unreadable(error) from error
+    def _batches(self, file: _File, piece: FileRows, names: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield batches of the row groups of a piece, with the numbers of their first rows in the file."""
+        wanted = {file.columns.columns[name] for name in names if name in file.columns.columns}
+        every = file.rows.physical_schema.names
+        # At least one column, because a batch without columns has no number of rows.
+        columns = [name for name in every if name in wanted] or every[:1]
+        with (
+            file.rows.open() as source,
+            opened_parquet(source, self.place.filesystem, file.rows.metadata) as opened,
+        ):
+            for number, begin, end, size_bytes in self._groups(file):
+                if end <= piece.first or (piece.end is not None and begin >= piece.end):
+                    continue
+                most_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * (end - begin) // max(1, size_bytes)))
+                first = begin
+                for rows in opened.iter_batches(most_rows, row_groups=[number], columns=columns, use_threads=False):
+                    yield first, rows
+                    first += rows.num_rows
 
-    def _files(self, names: Sequence[str] | None = None) -> list[_File]:
-        """Return the files of these names, or all files to read, each with its own columns.
+    def _groups(self, file: _File) -> Iterator[tuple[int, int, int, int]]:
+        """Yield number, first row, first row after it, and size of the row groups that may have a wanted message."""
+        pieces = file.rows.split_by_row_group(self._times(file), file.rows.physical_schema)
+        wanted = {group.id for piece in pieces for group in piece.row_groups}
+        first = 0
+        for group in file.rows.row_groups:
+            if group.id in wanted:
+                yield group.id, first, first + group.num_rows, group.total_byte_size
+            first += group.num_rows
 
-        Different programs or versions may have written the files of an archive. Raises `ConfigurationError` if a file
-        is not a table of messages.
+    def _fragment(self, state: State) -> ds.ParquetFileFragment:
+        name, size_bytes, _ = state
+        return _FORMAT.make_fragment(self.path_of(name), self.place.filesystem, file_size=size_bytes)
+
+    def _opened(self, state: State) -> _File:
+        """Return a file with its columns; raise `ConfigurationError` if it is not a table of messages.
+
+        Different programs or versions may have written the files of an archive.
         """
-        names = self.names_to_read() if names is None else names
-        files = [_FORMAT.make_fragment(self.path_of(name), self.place.filesystem) for name in names]
-        try:
-            for state in self.states or ():
-                self.check_unchanged(state)
-            with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
-                schemas = list(readers.map(lambda file: file.physical_schema, files))
-        except (OSError, pa.ArrowException) as error:
-            raise self.unreadable(error) from error
-        known: dict[tuple[Any, ...], _FileTable] = {}
-        states = {state[0]: state for state in self.states or ()}
-        found = []
-        for name, file, schema in zip(names, files, schemas, strict=True):
-            folders = folders_of(name)
-            key = (*schema, folders)
-            if key not in known:
-                known[key] = self._table(file, schema, folders)
-            found.append((file, known[key], states.get(name)))
-        return found
-
-    def _table(self, file: ds.ParquetFileFragment, schema: pa.Schema, folders: Folders) -> _FileTable:
-        named = dict(folders)
-        shape = [*(each for each in schema if each.name not in named), *(pa.field(name, pa.string()) for name in named)]
-        columns = MessageColumns.of(pa.schema(shape), self.shown(file.path))
+        rows, name = self._fragment(state), state[0]
+        columns = self.columns_of(rows.physical_schema, name)
         time = columns.columns[EXACT_TIME]
-        if time in named:
-            return _FileTable(columns, folders, None)
-        kind = schema.field(time).type
-        table = _FileTable(columns, folders, kind)
-        if pa.types.is_integer(kind) and columns.unit_of(*_least_and_most(file.metadata, time)):
-            rows = next(self._batches(table, file.subset(row_group_ids=[0]), ARROW_SCHEMA.names))
-            columns.messages(rows, self.source, is_labelled=True)
-        return table
+        return _File(rows, columns, None if time in dict(folders_of(name)) else rows.physical_schema.field(time).type)
 
-    def _times(self, table: _FileTable) -> ds.Expression | None:
+    def _footer(self, state: State) -> Footers:
+        with self._named_errors(state):
+            file = self._opened(state)
+            groups = {state[0]: [group[1:] for group in self._groups(file)]}
+            time, columns = file.time, file.columns
+            if time is not None and pa.types.is_integer(time):
+                ends = _least_and_most(file.rows.metadata, columns.columns[EXACT_TIME])
+                if columns.unit_of(*ends):  # unless the hashes of some messages fit their times
+                    rows = next(rows for _, rows in self._rows((FileRows(state),), ARROW_SCHEMA.names))
+                    columns.messages(rows, self.source, is_labelled=True)
+        names = columns.columns.keys()
+        return Footers(groups, 1, "message_hash" in names, not names.isdisjoint({"source", STORES}))
+
+    @contextmanager
+    def _named_errors(self, state: State) -> Iterator[None]:
+        """Raise the errors of Arrow about a file as `ConfigurationError`."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            self.check_unchanged(state)
+            raise self.unreadable(error, state[0]) from error
+
+    def _times(self, file: _File) -> ds.Expression | None:
         """Return the wanted times as a condition on statistics; row groups without statistics are read."""
-        kind = table.time
-        if self._is_whole or kind is None:
+        kind = file.time
+        if kind is None or self.selection == Selection():
             return None
-        column, part = ds.field(table.columns.columns[EXACT_TIME]), self.selection.part
+        column, part = ds.field(file.columns.columns[EXACT_TIME]), self.selection.part
         first, last = part.after.timestamp_ns, part.through.timestamp_ns
         if pa.types.is_timestamp(kind):
-            per = _NS_PER[kind.unit]
+            per = NS_PER[kind.unit]
             ends = [pa.scalar(time_ns // per, pa.int64()).cast(kind) for time_ns in (first, last)]
         elif pa.types.is_signed_integer(kind):
             ends = [pa.scalar(first), pa.scalar(last)]
@@ -295,7 +295,19 @@ class ParquetScan(FilesScan):
         return ((column >= ends[0]) & (column <= ends[1])) | column.is_null()
 
 
-_NS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+def _largest(states: Iterable[State]) -> list[State]:
+    """Return the files whose footers the driver reads."""
+    return nlargest(MOST_FOOTERS, states, key=itemgetter(1))
+
+
+def _joined(pieces: Iterable[FileRows]) -> Part:
+    """Return pieces with those joined that follow each other in a file, so that a task opens it once."""
+    joined: list[FileRows] = []
+    for piece in pieces:
+        if joined and joined[-1].state == piece.state and joined[-1].end == piece.first:
+            piece = replace(joined.pop(), end=piece.end)  # noqa: PLW2901 - the same rows
+        joined.append(piece)
+    return tuple(joined)
 
 
 def _least_and_most(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
@@ -306,7 +318,3 @@ def _least_and_most(footer: pq.FileMetaData, column: str) -> tuple[Any, Any]:
     if not found or not all(each is not None and each.has_min_max for each in found):
         return None, None
     return min(each.min for each in found), max(each.max for each in found)
-
-
-def _size_bytes(group: ds.ParquetFileFragment) -> int:
-    return sum(each.total_byte_size for each in group.row_groups)

@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from fairway.errors import ConfigurationError, StoreQueryError
-from fairway.pipeline import machine
+from fairway.pipeline.sources.files_scan import State
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.parquet_scan import FOOTERS_AT_ONCE, FileRows, ParquetScan
 from fairway.pipeline.sources.source_stream import Offset, SourceStream
@@ -30,9 +31,6 @@ from fairway.storage.archive import ArchiveCursor
 
 _LOG: Final = logging.getLogger(__name__)
 _NAME_BYTES: Final = 12
-_PARTITIONS_PER_CORE: Final = 2
-_MIN_PARTITION_ROWS: Final = 5_000
-"""Fewest rows of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +81,7 @@ class ParquetStream(SourceStream):
         self._options = options
         self._now_ns = now_ns
         self._target: frozenset[str] | None = None
+        """The names of the files at the end of the stream; None for a stream without end."""
 
     def beginning(self) -> Offset:
         """Return the offset without files."""
@@ -90,7 +89,9 @@ class ParquetStream(SourceStream):
 
     def present(self) -> Offset:
         """Return the offset with all files that have a footer now."""
-        return FilesRead(files=frozenset(digest_of(name) for name, _ in self._whole(self._scan.file_names()))).offset
+        return FilesRead(
+            files=frozenset(digest_of(name) for name, _ in self._whole(self._scan.current_states()))
+        ).offset
 
     def place(self, given: ArchiveCursor | Offset) -> Offset:
         """Return an offset of a folder of files."""
@@ -103,16 +104,20 @@ class ParquetStream(SourceStream):
 
     def hold(self) -> None:
         """Fix the end of the stream at the files that exist now."""
-        self._target = frozenset(self._scan.file_names())
+        self._target = frozenset(name for name, *_ in self._scan.current_states())
 
     def reached(self, start: Offset, most: int | None) -> Offset:
         """Return the offset after whole files, and perhaps after some rows of one more."""
         read = FilesRead.of(start)
-        names = [name for name in self._scan.file_names() if digest_of(name) not in read.files]
-        # The file read in part is first, before files of any date.
-        names.sort(key=lambda name: name != read.begun)
+        states = [
+            state
+            for state in self._scan.current_states()
+            if digest_of(state[0]) not in read.files and (self._target is None or state[0] in self._target)
+        ]
+        # The oldest first, and before it the file read in part.
+        states.sort(key=lambda state: (state[0] != read.begun, state[2]))
         files, left = set(read.files), most
-        for name, rows in self._whole(name for name in names if self._target is None or name in self._target):
+        for name, rows in self._whole(states):
             done = read.rows if name == read.begun else 0
             if left is not None and rows - done > left:
                 if not left and name != read.begun:
@@ -129,45 +134,42 @@ class ParquetStream(SourceStream):
     def parts(self, start: Offset, end: Offset) -> list[Any]:
         """Return parts of the files."""
         first, last = FilesRead.of(start), FilesRead.of(end)
-        names = {digest_of(name): name for name in self._scan.file_names()}
+        states = {digest_of(state[0]): state for state in sorted(self._scan.current_states(), key=itemgetter(2))}
         wanted = last.files - first.files
         begun = {digest_of(name) for name in (first.begun, last.begun) if name}
-        self._check_for_data_loss(len((wanted | begun) - names.keys()))
+        self._check_for_data_loss(len((wanted | begun) - states.keys()))
         files = []
-        for digest, name in names.items():
-            since = first.rows if name == first.begun else 0
+        for digest, state in states.items():
+            since = first.rows if state[0] == first.begun else 0
             if digest in wanted:
-                files.append(FileRows(name, since, None))
-            elif name == last.begun:
-                files.append(FileRows(name, since, last.rows))
-        wanted_parts = self._options.min_partitions
-        most = wanted_parts or _PARTITIONS_PER_CORE * machine.cores()
-        return self._scan.plan_files(files, most, 1 if wanted_parts else _MIN_PARTITION_ROWS)
+                files.append(FileRows(state, since, None))
+            elif state[0] == last.begun:
+                files.append(FileRows(state, since, last.rows))
+        return [part for part in self._scan.plan_rows(files, self._options.min_partitions) if part]
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some row groups."""
         return self._scan.read(part)
 
-    def _whole(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-        """Yield the files with a footer, in their order, with the numbers of their rows.
+    def _whole(self, states: Iterable[State]) -> Iterator[tuple[str, int]]:
+        """Yield the names of the files with a footer, in their order, with the numbers of their rows.
 
         Raises `ConfigurationError` for a damaged file.
         """
-        left = iter(names)
+        left = iter(states)
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as readers:
             while some := list(islice(left, FOOTERS_AT_ONCE)):
-                for name, rows in zip(some, readers.map(self._rows_of, some), strict=True):
+                for (name, *_), rows in zip(some, readers.map(self._rows_of, some), strict=True):
                     if rows is not None:
                         yield name, rows
 
-    def _rows_of(self, name: str) -> int | None:
+    def _rows_of(self, state: State) -> int | None:
         try:
-            return self._scan.rows_of(name)
+            return self._scan.rows_of(state)
         except FileNotFoundError:
             return None  # removed since the folder was listed
         except ConfigurationError:
-            written_ns = self._scan.written_ns(name)
-            if written_ns is None or written_ns > self._now_ns() - self._options.settle_ns:
+            if state[2] > self._now_ns() - self._options.settle_ns:
                 return None
             raise
 

@@ -10,23 +10,21 @@ import csv
 import io
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from fairway.errors import DecodeError
 from fairway.nodes.rest.store_messages import saved_answer
-from fairway.pipeline import machine
-from fairway.pipeline.sources.files_scan import FilesScan, State, folders_of
+from fairway.pipeline.sources.files_scan import FilesScan, State, with_folders
 from fairway.pipeline.sources.message_columns import MessageColumns
 from fairway.pipeline.sources.store_node import answered_messages
 from fairway.pipeline.sources.waku_messages import arrow_batches, even_runs
 from fairway.storage.archive import ArchivedMessage
 
-_PARTITIONS_PER_CORE: Final = 2
 _DELIMITERS: Final = ",;\t|"
 _BLOCK_BYTES: Final = 4_194_304
 
@@ -37,26 +35,16 @@ class _TextScan(FilesScan):
 
     def plan(self, partitions: int | None = None, cores: int | None = None) -> list[tuple[State, ...]]:
         """Return runs of files of about equally many bytes, at least one run."""
-        self.names_to_read()
-        states = self.current_states() if self.states is None else self.states
-        for name, *_ in states[:1]:
-            self.check(name)
-        sizes = [size for _, size, _ in states]
-        return even_runs(states, sizes, partitions or _PARTITIONS_PER_CORE * (cores or machine.cores()))
-
-    def for_tasks(self) -> Self:
-        """Return the read for tasks, without the list of files; each part has its own files."""
-        return replace(self, states=None)
+        states = self.states_to_read()
+        self.check(states[0][0])
+        return even_runs(states, [size for _, size, _ in states], partitions, cores)
 
     def read(self, part: tuple[State, ...]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of some files."""
         for state in part:
             self.check_unchanged(state)
             try:
-                for batch in self.batches(state[0]):
-                    found = self.chosen(batch)
-                    if found.num_rows:
-                        yield found
+                yield from filter(len, map(self.chosen, self.batches(state[0])))
             except (OSError, pa.ArrowException) as error:
                 raise self.unreadable(error, state[0]) from error
 
@@ -101,7 +89,6 @@ class CsvScan(_TextScan):
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a file."""
         delimiter, names, columns = self._columns(name)
-        folders = folders_of(name)
         convert = pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             null_values=["", "NULL", "\\N"],
@@ -116,10 +103,7 @@ class CsvScan(_TextScan):
             pa_csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert) as batches,
         ):
             for batch in batches:
-                named = dict(zip(batch.schema.names, batch.columns, strict=True))
-                named |= {column: pa.array([value] * batch.num_rows, pa.string()) for column, value in folders}
-                rows = pa.RecordBatch.from_pydict(named)
-                yield columns.messages(rows, self.source, is_labelled=self.is_labelled)
+                yield columns.messages(with_folders(batch, name), self.source, is_labelled=self.is_labelled)
 
     def _columns(self, name: str) -> tuple[str, list[str], MessageColumns]:
         """Return the delimiter of a file, its column names, and its `MessageColumns`."""
@@ -130,9 +114,8 @@ class CsvScan(_TextScan):
             raise self.unreadable(error, name) from error
         delimiter = max(_DELIMITERS, key=line.count)
         names = next(csv.reader([line.strip()], delimiter=delimiter), [])
-        every = dict.fromkeys([*names, *(column for column, _ in folders_of(name))])
-        shape = pa.schema([(column, pa.string()) for column in every])
-        return delimiter, names, MessageColumns.of(shape, self.shown(self.path_of(name)))
+        shape = pa.schema([(column, pa.string()) for column in dict.fromkeys(names)])
+        return delimiter, names, self.columns_of(shape, name)
 
 
 def _messages(lines: Iterable[bytes]) -> Iterator[ArchivedMessage]:

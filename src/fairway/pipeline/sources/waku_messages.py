@@ -14,7 +14,6 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
 from fairway.pipeline.schema import exact_schema
 from fairway.storage.archive import (
@@ -49,6 +48,9 @@ _MIN_PARTITION_MESSAGES: Final = 5_000
 """Fewest messages of a task; its start takes about half a second, ten times as long as reading them."""
 MOST_PARTITION_MESSAGES: Final = 1_000_000
 """Most messages of a task; a larger archive gets more partitions than the cores need, so that a retry is short."""
+_MIN_PARTITION_BYTES: Final = 2_097_152
+_MOST_PARTITION_BYTES: Final = 268_435_456
+"""The same bounds for archives that are cut by bytes."""
 _CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
 """The protobuf tags of the channel id: field 3 in the SDS specification, field 4 in nim-sds."""
 
@@ -96,11 +98,6 @@ class Selection:
         """Yield the messages whose payload may belong to the wanted channels."""
         return (message for message in messages if self.may_carry(message.payload))
 
-    @property
-    def channel_marks(self) -> tuple[bytes, ...]:
-        """The byte strings of which a payload of a wanted channel contains at least one; empty for all channels."""
-        return _marks(self.channels)
-
     def may_carry(self, payload: bytes | None) -> bool:
         """Return whether a payload may belong to the wanted channels."""
         return not self.channels or any(mark in (payload or b"") for mark in _marks(self.channels))
@@ -117,16 +114,6 @@ class Selection:
 @cache
 def _marks(channels: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(tag + length_prefixed(channel.encode()) for channel in channels for tag in _CHANNEL_TAGS)
-
-
-def wrong_kind(place: object, column: str, kind: str, expected: Sequence[str]) -> ConfigurationError:
-    """Return the error for a column of a table of messages that has another type than expected."""
-    wanted = " or ".join(expected)
-    if column == TIME and kind.startswith(TIME):
-        return ConfigurationError(
-            f"{place}: it has no column {EXACT_TIME}; its column {TIME} is {kind}, which is not exact to the nanosecond"
-        )
-    return ConfigurationError(f"{place}: its column {column} is {kind}; expected {wanted}")
 
 
 class MessageScan(ABC):
@@ -177,12 +164,21 @@ class ArchiveScan(MessageScan):
                 yield arrow_batch(list(chosen.chosen(page)), self.source)
 
 
-def even_runs(pieces: Sequence[Any], sizes: Sequence[int], most: int) -> list[tuple[Any, ...]]:
-    """Return pieces, in their order, as at most ``most`` runs of about equal size; at least one run, perhaps empty."""
-    share = sum(sizes) / max(1, most)
+def even_runs(
+    pieces: Sequence[Any], sizes_bytes: Sequence[int], partitions: int | None = None, cores: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Return pieces, in their order, as at most ``partitions`` runs of about equal size; at least one, perhaps empty.
+
+    The default number depends on the size and on the cores, by default those of this machine.
+    """
+    size_bytes = sum(sizes_bytes)
+    if partitions is None:
+        useful = min(_PARTITIONS_PER_CORE * (cores or machine.cores()), size_bytes // _MIN_PARTITION_BYTES)
+        partitions = max(useful, size_bytes // _MOST_PARTITION_BYTES)
+    share = size_bytes / max(1, partitions)
     runs: list[list[Any]] = [[]]
     reached = 0
-    for piece, size in zip(pieces, sizes, strict=True):
+    for piece, size in zip(pieces, sizes_bytes, strict=True):
         if runs[-1] and reached >= share * len(runs):
             runs.append([])
         runs[-1].append(piece)

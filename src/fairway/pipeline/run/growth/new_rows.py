@@ -20,7 +20,7 @@ from fairway.pipeline.run.growth.held_rows import HeldRows
 from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.files_scan import FilesScan, State
-from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan, Selection
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan
 
 _PIECE_BYTES: Final = 67_108_864
 
@@ -35,13 +35,12 @@ def new_rows(
     sources: Sequence[tuple[RunSource, Described]],
     waku_messages: HeldRows,
     most_rows: int,
-    selection: Selection,
     wanted: Callable[[pa.Table], pa.Table],
 ) -> pa.Table:
     """Return the wanted rows of the sources that are new since they were as ``known`` describes them.
 
-    Each source is given with its current description; later files are for the next run. ``selection`` is the filter
-    that sources apply themselves; ``wanted`` filters the rows that they return.
+    Each source is given with its current description; later files are for the next run. ``wanted`` filters the rows
+    that sources return.
 
     Raises `WholeRunNeeded` if rows are gone, or more than ``most_rows`` are new.
     """
@@ -53,7 +52,7 @@ def new_rows(
     left = most_rows
     for source, told in sources:
         states = before.get((told["label"], told["uri"]))
-        for found in _of_source(source, states, told["fingerprint"], waku_messages, selection):
+        for found in _of_source(source, states, told["fingerprint"], waku_messages):
             table = wanted(found.cast(ARROW_SCHEMA))
             parts.append(table)
             left -= table.num_rows
@@ -62,13 +61,11 @@ def new_rows(
     return pa.concat_tables(parts)
 
 
-def _of_source(
-    source: RunSource, before: States | None, now: States, held: HeldRows, selection: Selection
-) -> Iterator[pa.Table]:
+def _of_source(source: RunSource, before: States | None, now: States, held: HeldRows) -> Iterator[pa.Table]:
     """Yield the new rows of a source, by the states of its files; None for a source without files."""
     if before == now and now:
         return
-    scan = source.scan(selection)
+    scan = source.scan()
     if before is None:
         yield from _scanned(scan)
     elif isinstance(scan, FilesScan):
