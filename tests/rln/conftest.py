@@ -82,9 +82,9 @@ class Harbour:
         options = self._options(*peers, **changes)
         return await self.exits.enter_async_context(await ServiceNode.start(options, gate=gate, rln=rln))
 
-    async def careless_node(self, *peers):
+    async def careless_node(self, *peers, **changes):
         """A service node of the same network that verifies nothing."""
-        return await self.exits.enter_async_context(await ServiceNode.start(self._options(*peers)))
+        return await self.exits.enter_async_context(await ServiceNode.start(self._options(*peers, **changes)))
 
     def _options(self, *peers, **changes):
         given = {"cluster_id": 16, "shards": (0,), "shard_count": 1, "request_rate": None, **changes}

@@ -17,7 +17,7 @@ from chain_node import ADDRESS, ChainNode, serving
 from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ConfigurationError, RlnError
 from fairway.libp2p.host import Host
-from fairway.nodes.node import NodeQuota, RoutedMessage
+from fairway.nodes.node import NodeQuota, RoutedMessage, StoreQuery
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.proving import with_proof
 from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
@@ -31,6 +31,7 @@ from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
 from fairway.rln.validation import ProofFault
 from fairway.service.node import parts_of
+from fairway.service.options import StoreSyncOptions
 from fairway.service.proof_gate import ProofGate
 from fairway.service.rest import RestOptions, RestServer
 from fairway.wire.lightpush import (
@@ -436,6 +437,21 @@ async def test_the_channels_of_a_client_with_a_membership_prove_what_they_send(h
         acknowledgement = await asyncio.wait_for(receipt.delivered(), PATIENCE_S)
         assert "bob" in str(acknowledgement)
         assert not refused(node)
+
+
+async def test_only_configured_nodes_put_messages_into_the_archive_without_a_proof(harbour):
+    """Archives keep no proofs, so what a store transfers cannot be verified."""
+    old = harbour.message(timestamp_ns=time.time_ns() - 60_000_000_000)
+    often, waiting = StoreSyncOptions(interval_s=0.2), StoreSyncOptions()
+    async with harbour:
+        stranger = await harbour.node(store_sync=waiting)
+        careless = await harbour.careless_node(stranger.addresses[0], store_sync=often)
+        parts_of(careless).archive.put(old, time.time_ns())
+        trusting = await harbour.node(careless.addresses[0], store_sync=often)
+        await until(lambda: parts_of(trusting).store_sync.statistics().received)
+        await until(lambda: parts_of(stranger).store_sync.statistics().refused)
+        assert [one.message_hash for one in (await trusting.query(StoreQuery())).messages] == [old.message_hash]
+        assert (await stranger.query(StoreQuery())).messages == ()
 
 
 async def test_a_network_whose_group_is_in_a_contract(harbour):

@@ -11,7 +11,8 @@ configured peers are allowed. Bounds for all peers:
 - A message is accepted only during a session with its sender or soon after, at most `MAX_IDS` of them for a session. It
   must obey the rules of the node, except for the age, and be dated within the time that the session compares. The node
   computes its hash itself.
-- A session compares the newest `MAX_IDS` messages, and ends after `SESSION_LIMIT_S`.
+- A session compares the newest `MAX_IDS` messages, reads `MAX_SESSION_BYTES`, and ends after `SESSION_LIMIT_S`. Its
+  work runs in a thread, so that the event loop is free.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
 from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.node import RoutedMessage, StoreQuery
-from fairway.nodes.protocols.reconciliation import Reconciliation
+from fairway.nodes.protocols.reconciliation import Reconciliation, SyncStep
 from fairway.nodes.protocols.request_limiter import RequestLimiter, RequestRate
 from fairway.nodes.protocols.rules import MessageRules, Refusal
 from fairway.owned_tasks import OwnedTasks
@@ -43,7 +44,6 @@ from fairway.wire.store_sync import (
     MAX_TRANSFER_BYTES,
     RECONCILIATION_PROTOCOL,
     TRANSFER_PROTOCOL,
-    SyncPayload,
     Transfer,
     decode_sync_payload,
     decode_transfer,
@@ -57,6 +57,8 @@ MAX_SESSIONS: Final = 4
 """Most sessions that are open at once."""
 SESSION_LIMIT_S: Final = 300.0
 """Longest time of a session; the next one continues."""
+MAX_SESSION_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
+"""Most bytes of the payloads that a session reads; a difference of `MAX_IDS` messages takes a fifth of it."""
 ALLOWED_AFTER_S: Final = 60.0
 """Time after a session, and after each transferred message, for which the peer may transfer further ones."""
 RELAY_DELAY_NS: Final = 20_000_000_000
@@ -207,27 +209,31 @@ class StoreSync:
         if len(stored) > MAX_IDS:
             start_ns = stored[0].timestamp_ns + 1
             stored = [one for one in stored if one.timestamp_ns >= start_ns]
-        here = Reconciliation(stored, pubsub_topics=self._rules.pubsub_topics, start_ns=start_ns)
+        topics = tuple(self._rules.pubsub_topics)
+        here = await asyncio.to_thread(Reconciliation, stored, pubsub_topics=topics, start_ns=start_ns)
         self._forget_allowances()
         self._allowances[stream.peer_id] = _Allowance(start_ns - _SLACK_NS)
         if not peer_began:
-            await self._write(stream, here.begin(max(end_ns, start_ns + 1)))
+            await self._write(stream, encode_sync_payload(here.begin(max(end_ns, start_ns + 1))))
+        read_bytes = 0
         while True:
             async with asyncio.timeout(_STEP_LIMIT_S):
                 data = await stream.read_frame(MAX_PAYLOAD_BYTES)
             if data is None:
                 raise DecodeError("the peer ended a session of reconciliation before its last payload")
             self.transferred_bytes["reconciliation", "receive"] += len(data)
-            step = here.receive(decode_sync_payload(data))
-            if step.reply is not None:
-                await self._write(stream, step.reply)
+            read_bytes += len(data)
+            if read_bytes > MAX_SESSION_BYTES:
+                raise DecodeError(f"the payloads of a session have more than {MAX_SESSION_BYTES} bytes")
+            step, reply = await asyncio.to_thread(_next_step, here, data)
+            if reply is not None:
+                await self._write(stream, reply)
             if step.peer_lacks:
                 await self._send(stream.peer_id, step.peer_lacks)
             if step.ended:
                 return
 
-    async def _write(self, stream: Stream, payload: SyncPayload) -> None:
-        data = encode_sync_payload(payload)
+    async def _write(self, stream: Stream, data: bytes) -> None:
         async with asyncio.timeout(_STEP_LIMIT_S):
             await stream.write_frame(data)
         self.transferred_bytes["reconciliation", "sent"] += len(data)
@@ -300,3 +306,9 @@ class StoreSync:
         now_s = monotonic_s()
         for peer in [peer for peer, allowance in self._allowances.items() if allowance.until_s < now_s]:
             del self._allowances[peer]
+
+
+def _next_step(here: Reconciliation, data: bytes) -> tuple[SyncStep, bytes | None]:
+    """Return the result of a payload, and the encoded reply."""
+    step = here.receive(decode_sync_payload(data))
+    return step, None if step.reply is None else encode_sync_payload(step.reply)

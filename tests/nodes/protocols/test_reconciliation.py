@@ -75,22 +75,24 @@ sets = st.tuples(
 )
 
 
-@given(sets, st.none() | st.integers(0, 6))
+@given(sets, st.none() | st.integers(0, 6), st.integers(1, 9))
 @settings(max_examples=60, deadline=None)
-@example((frozenset(), 0, 0), None)
-@example((frozenset(stored(7, name) for name in range(300)), 2, 3), None)
-def test_two_stores_become_equal_over_sessions_that_may_be_cut_anywhere(drawn, cut_after):
-    """Each holds some of the messages; a first session may be cut after any payload, a second one is whole."""
+@example((frozenset(), 0, 0), None, 1)
+@example((frozenset(stored(7, name) for name in range(300)), 2, 3), None, 2)
+def test_two_stores_become_equal_over_sessions_that_may_be_cut_anywhere(drawn, cut_after, lost_each):
+    """Each holds some of the messages. A first session may be cut after any payload, and a part of its transfers is
+    lost; a second session is whole."""
     whole, here, there = drawn
     alice = {one for number, one in enumerate(sorted(whole)) if number % 10 >= here}
     bob = {one for number, one in enumerate(sorted(whole)) if (number * 7) % 10 >= there}
     both = alice | bob
     by_hash = {one.message_hash: one for one in both}
-    for cut in (cut_after, None):
+    for cut, lost in ((cut_after, slice(None, None, lost_each)), (None, slice(0))):
         session = Session(side(alice), side(bob), cut_after=cut)
         assert set(session.alice_sends) <= hashes(alice - bob)
         assert set(session.bob_sends) <= hashes(bob - alice)
         assert len(session.alice_sends) == len(set(session.alice_sends))
+        del session.alice_sends[lost], session.bob_sends[lost]
         alice, bob = (
             alice | {by_hash[one] for one in session.bob_sends},
             bob | {by_hash[one] for one in session.alice_sends},

@@ -37,7 +37,7 @@ PARTS: Final = 8
 """Parts of a range that is split; nwaku has the same number."""
 MAX_LISTED: Final = 100
 """Most ids of a range that is not split; nwaku has the same number."""
-MAX_ROUNDS: Final = 64
+MAX_ROUNDS: Final = 32
 """Most payloads that a session reads: an hour is split into single nanoseconds fourteen times."""
 
 
