@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from fairway.cli import app, node
 from fairway.errors import ConfigurationError
+from fairway.service import StoreSyncOptions
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def options_of(monkeypatch):
             served.append(settings.options)
 
         monkeypatch.setattr(node, "serve", serve)
-        words = [f"--{name}={value}" for name, values in given.items() for value in values]
+        words = [f"--{name}={value}" for name, values in given.items() for value in values or ()]
+        words += [f"--{name}" for name, values in given.items() if values is None]
         CliRunner().invoke(app, ["node", *words], catch_exceptions=False)
         return served[0]
 
@@ -46,6 +48,15 @@ def test_the_node_serves_the_shards_that_are_named_or_all(options_of, given, ser
 @pytest.mark.parametrize(("given", "kept_in"), [({}, "memory:"), ({"archive": ["none:"]}, None)])
 def test_a_node_has_an_archive_unless_the_option_is_none(options_of, given, kept_in):
     assert options_of(**given).archive == kept_in
+
+
+def test_a_node_synchronizes_its_archive_if_the_option_says_so(options_of):
+    assert options_of().store_sync is None
+    assert options_of(**{"store-sync": None}).store_sync == StoreSyncOptions(interval_s=300.0, range_s=3_600.0)
+    given = {"store-sync": None, "store-sync-interval": [60], "store-sync-range": [7_200]}
+    assert options_of(**given).store_sync == StoreSyncOptions(interval_s=60.0, range_s=7_200.0)
+    with pytest.raises(ConfigurationError, match="need --store-sync"):
+        options_of(**{"store-sync-range": [7_200]})
 
 
 def test_a_shard_beyond_the_number_of_shards_is_refused(options_of):

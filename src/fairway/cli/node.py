@@ -308,6 +308,8 @@ def command(
     for certificate, its_key, prefix in ((tls_cert, tls_key, "--tls"), (rest_tls_cert, rest_tls_key, "--rest-tls")):
         if (certificate is None) != (its_key is None):
             raise ConfigurationError(f"a certificate and its key go together: give {prefix}-cert and {prefix}-key")
+    if not store_sync and any(_is_given(context, f"store_sync_{name}") for name in ("interval", "range")):
+        raise ConfigurationError("--store-sync-interval and --store-sync-range need --store-sync")
     joined = None if network is None else network_of(network)
     if joined is not None and (cluster is not None or shards is not None):
         raise ConfigurationError(f"--network {network} sets --cluster and --shards; leave these out")
