@@ -173,6 +173,7 @@ def test_times_are_told_as_dates():
             {"channels": ("a", "b", "c", "d"), "content_topics": ("/x",)},
             f"of channels a, b, c and 1 more, of content topic /x were read. {BEYOND}",
         ),
+        ({"topics_pattern": "/a/.*"}, f"of content topics that match /a/.* were read. {BEYOND}"),
     ],
 )
 def test_a_report_of_some_messages_says_which(chosen, told):

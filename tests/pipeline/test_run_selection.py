@@ -106,8 +106,9 @@ def test_a_run_takes_the_messages_of_a_time_a_channel_and_a_topic(archive, tmp_p
         "until_ns": times[3],
         "channels": [],
         "topics": [],
+        "topics_pattern": None,
     }
-    summary, tables = ran(archive, tmp_path, spark, source=source, topics=["/tests/1/files/proto"])
+    summary, tables = ran(archive, tmp_path, spark, source=source, topics_pattern="/tests/1/f.*")
     assert summary.because == "the tables in the folder had other options (selection)"
     assert counted(tables) == {"files": 5}
     _, tables = ran(archive, tmp_path, spark, source=source, channels=["team"])
@@ -163,6 +164,7 @@ def test_what_cannot_select_anything_is_refused_before_work_begins(archive, tmp_
         (["--since", "soon"], "--since is a time such as"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "selects nothing"),
         (["--channel", ""], "--channel is empty"),
+        (["--topic-pattern", "/a/("], "--topic-pattern is a regular expression"),
     ):
         given = ["pipeline", command, "--source", f"a=sqlite:{archive.path}", "--out", str(tmp_path / "out"), *wrong]
         told = CliRunner().invoke(app, given)
@@ -177,7 +179,7 @@ def test_a_stream_delivers_the_messages_of_its_channels_and_keeps_to_them(archiv
         return stream([f"a=sqlite:{archive.path}"], tmp_path / "out", options=options, keys=archive.keys, spark=spark)
 
     times = archive.times["team"]
-    summary = followed(channels=["team", "sealed"], until=iso(times[2]))
+    summary = followed(channels=["team", "sealed"], topics_pattern="/tests/.*/(team|sealed)/proto", until=iso(times[2]))
     assert summary.delivered == 6
     assert counted(RunTables(tmp_path / "out")) == {"team": 3, "sealed": 3}
     with pytest.raises(ConfigurationError, match="selection"):

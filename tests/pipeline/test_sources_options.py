@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.sources.options import DEFAULT_SETTLE_MS, OPTION_NAMES, SourceOptions, offset_of, place_of
+from fairway.pipeline.sources.options import (
+    DEFAULT_SETTLE_MS,
+    OPTION_NAMES,
+    SourceOptions,
+    offset_of,
+    option_texts,
+    place_of,
+)
+from fairway.pipeline.sources.store_node import request_options
 from fairway.pipeline.times import duration_ms, first_ns, last_ns
 from fairway.storage.archive import ArchiveCursor
 from iso_times import iso
@@ -53,6 +61,20 @@ def test_everything_is_taken_in_any_case():
 def test_a_json_list_has_names_with_commas_in_them():
     options = SourceOptions.parse({"path": "a.db", "channels": '["team, the first", "b"]'})
     assert options.selection.channels == ("team, the first", "b")
+
+
+def test_a_pattern_of_topics_is_an_option():
+    chosen = SourceOptions.parse({"path": "a.db", "topicsPattern": "/app/1/.*/proto"}).selection
+    assert (chosen.topics_pattern, chosen.content_topics) == ("/app/1/.*/proto", ())
+    assert SourceOptions.parse({"path": "a.db", **option_texts(chosen)}).selection == chosen
+
+
+def test_the_options_of_requests_go_into_the_address_of_the_node():
+    given = {"path": "http://127.0.0.1:8645?peerAddr=/dns4/a", "pageSize": "20", "maxConcurrentRequests": "2"}
+    uri = SourceOptions.parse(given).uri
+    assert uri == f"{given['path']}&pageSize=20&maxConcurrentRequests=2"
+    assert request_options(uri) == {"pageSize": 20, "maxConcurrentRequests": 2}
+    assert SourceOptions.parse({"path": "http://a", "requestTimeoutMs": "9"}).uri == "http://a?requestTimeoutMs=9"
 
 
 def test_every_option_is_in_the_table_of_the_documentation():
@@ -140,9 +162,18 @@ def test_a_place_survives_as_an_offset():
         ({"channels": "[]"}, "channels names nothing and selects nothing"),
         ({"channels": '["team"'}, r"channels is a JSON list of texts .* or a text with commas, not '\[\"team\"': "),
         ({"channels": "[7]"}, "channels is a JSON list of texts"),
+        ({"topicsPattern": ""}, "topicsPattern is empty and selects nothing"),
+        ({"topicsPattern": "/a/("}, r"topicsPattern is a regular expression \(RE2\) .*, not '/a/\(': .*missing"),
+        ({"topicsPattern": "a)|(b"}, "topicsPattern is a regular expression"),
+        ({"topicsPattern": "/a", "topics": "/b"}, "topicsPattern and a list of topics both choose"),
         ({"pubsubTopic": ""}, "pubsubTopic is empty and selects nothing"),
         ({"partitions": "0"}, "partitions must be at least 1"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be at least 1"),
+        ({"minOffsetsPerTrigger": "0"}, "minOffsetsPerTrigger must be at least 1"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger 9 is above .* 5; lower it"),
+        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay is the longest wait for minOffsetsPerTrigger; give both"),
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay is a length of time"),
+        ({"pageSize": "10"}, r"pageSize is for a node \(http:, https:\); a.db is none"),
         ({"settleMs": "-1"}, "settleMs is a length of time .*, not '-1'"),
         ({"settleMs": "P"}, "settleMs is a length of time .*, not 'P'"),
         ({"settleMs": "P300000D"}, "settleMs is a length of time of at most 9,223,372,036,854 ms, not 'P300000D'"),
@@ -173,7 +204,10 @@ def test_what_cannot_work_is_named(options, why):
 
 @pytest.mark.parametrize(
     ("text", "expected_ms"),
-    [("0", 0), ("250", 250), ("PT10S", 10_000), ("pt0.5s", 500), ("P1DT1H1M1.25S", 90_061_250), ("PT90M", 5_400_000)],
+    [
+        *[("0", 0), ("250", 250), ("PT10S", 10_000), ("pt0.5s", 500), ("P1DT1H1M1.25S", 90_061_250)],
+        *[("PT90M", 5_400_000), ("15m", 900_000), ("2 s", 2_000), ("1D", 86_400_000), ("7ms", 7)],
+    ],
 )
 def test_a_length_of_time_is_milliseconds_or_iso_text(text, expected_ms):
     assert duration_ms(text, "it") == expected_ms

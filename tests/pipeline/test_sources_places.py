@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import shutil
+import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -208,6 +209,28 @@ def test_time_and_topics_select(uri):
     assert rows(uri, Selection(start_ns=9, end_ns=3)) == []
 
 
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [("/app/1/.*/proto", {0, 1}), ("/.*/0/proto", {0}), ("(?i)/APP/1/[1-9]/.+", {1}), ("0|1", ())],
+)
+def test_a_pattern_selects_the_topics_that_match_it_from_end_to_end(uri, pattern, topics):
+    found = rows(uri, Selection(topics_pattern=pattern))
+    assert numbers(found) == [number for number in range(40) if number % 2 in topics]
+
+
+def test_the_topics_that_match_a_pattern_are_requested_from_a_database(tmp_path):
+    odd = replace(waku(3), content_topic="/app/1/\N{REPLACEMENT CHARACTER}/proto")
+    with NwakuArchive(tmp_path / "a.db") as archive:
+        for number in range(3):
+            archive.append(SHARD, waku(number))
+        for pattern, requested in ((".*/1/proto", TOPICS[1:]), ("1", None)):
+            assert Selection(topics_pattern=pattern).topics_in(archive, time_slice()) == requested
+        archive.append(SHARD, odd)
+        # The archive compares bytes, and this sign may stand for any invalid ones.
+        assert Selection(topics_pattern=".*").topics_in(archive, time_slice()) == ()
+    assert len(rows(f"sqlite:{tmp_path / 'a.db'}", Selection(topics_pattern=".*"))) == 4
+
+
 def test_a_place_in_the_order_selects(uri):
     message = waku(9, step=PERIOD_NS // 4)
     place = ArchiveCursor(message.timestamp_ns, message_hash(SHARD, message))
@@ -266,6 +289,10 @@ def test_a_uri_that_is_not_understood_shows_those_that_are(uri):
         ("lip76:a?shard=3", "lip76:DIR"),
         ("lip76:a?shards=many", "whole numbers"),
         ("http://", "an example is"),
+        ("http://a?pagesize=3", "no option pagesize; it has maxConcurrentRequests, pageSize, peerAddr"),
+        ("http://a?pageSize=101", "pageSize is a whole number from 1 to 100, not '101'"),
+        ("http://a?requestTimeoutMs=", "requestTimeoutMs is a whole number from 1 to 86,400,000, not ''"),
+        ("http://a?maxConcurrentRequests=0", "maxConcurrentRequests is a whole number from 1"),
     ],
 )
 def test_a_uri_that_lacks_something_is_named(uri, why):
@@ -473,6 +500,24 @@ def test_slices_of_a_node_end_at_the_present_and_hold_what_claims_to_be_later():
     slices = archive.slices(5)
     sizes = [sum(map(len, archive.pages(part))) for part in slices]
     assert sizes == [25, 25, 25, 25, 1]
+
+
+def test_the_address_of_a_node_bounds_the_requests():
+    client = FakeClient([waku(number) for number in range(100)])
+    archive = StoreNodeArchive("http://fake?pageSize=3&maxConcurrentRequests=2", client=client, now_ns=lambda: 1_099)
+    slices = archive.slices(50)
+    assert [sum(map(len, archive.pages(part))) for part in slices] == [50, 50]
+    assert {query.page_size for query in client.queries} <= {1, 3}
+
+
+def test_the_longest_wait_for_an_answer_is_that_of_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}?requestTimeoutMs=20"
+        with (
+            StoreNodeArchive(address, sleep=lambda _: None) as archive,
+            pytest.raises(NodeUnavailableError, match=r"0\.02 s"),
+        ):
+            list(archive.pages())
 
 
 def test_messages_of_one_timestamp_are_read_once_whatever_the_order_of_the_node():

@@ -70,6 +70,13 @@ def test_conditions_of_a_query_are_asked_of_the_archive(spark, tmp_path, capsys)
     assert {row.source for row in found.collect()} == {"north"}
 
 
+def test_a_pattern_of_topics_is_an_option_of_every_way_to_open_an_archive(spark, tmp_path):
+    pipeline.register(spark)
+    uri, pattern = fill(tmp_path / "a.db", range(6)), "/app/./1/.*"
+    assert numbers(spark.read.format("waku").option("topicsPattern", pattern).load(uri)) == [1, 3, 5]
+    assert numbers(open_source(spark, uri, topics_pattern=pattern)) == [1, 3, 5]
+
+
 def test_several_archives_load_as_one_table(spark, tmp_path):
     pipeline.register(spark)
     one, other = fill(tmp_path / "a.db", range(5)), fill(tmp_path / "b.db", range(5, 9))

@@ -76,6 +76,44 @@ def test_micro_batches_have_at_most_so_many_messages(tmp_path):
     assert found == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
+def test_a_micro_batch_waits_for_its_least_messages_until_the_longest_delay(tmp_path):
+    now = [NOW_NS]
+    given = {"minOffsetsPerTrigger": "4", "maxTriggerDelay": "1m", "settleMs": "0"}
+    options = SourceOptions.parse({"path": str(tmp_path / "a.db"), **given})
+    stream = WakuStreamReader(options, now_ns=lambda: now[0])
+    fill(tmp_path / "a.db", range(1))
+    found, offset = batches(stream)
+    assert found == [[0]]  # the first one of a start, as in Kafka's source
+    fill(tmp_path / "a.db", range(1, 4))
+    assert batches(stream, offset)[0] == []
+    now[0] += 59 * SECOND
+    assert batches(stream, offset)[0] == []
+    now[0] += SECOND
+    found, offset = batches(stream, offset)
+    assert found == [[1, 2, 3]]
+    fill(tmp_path / "a.db", range(4, 8))
+    assert batches(stream, offset)[0] == [[4, 5, 6, 7]]
+
+
+def test_the_least_messages_of_a_micro_batch_go_with_the_most(tmp_path):
+    now = [NOW_NS]
+    given = {"minOffsetsPerTrigger": "2", "maxOffsetsPerTrigger": "3"}
+    stream = WakuStreamReader(SourceOptions.parse({"path": str(tmp_path / "a.db"), **given}), now_ns=lambda: now[0])
+    fill(tmp_path / "a.db", range(7))
+    found, offset = batches(stream)
+    assert found == [[0, 1, 2], [3, 4, 5]]
+    # A trigger of what is there, and one of all that is available now, do not wait.
+    assert stream.latestOffset(offset, ReadAllAvailable()) != offset
+    stream.prepareForTriggerAvailableNow()
+    assert batches(stream, offset)[0] == [[6]]
+
+
+def test_one_message_is_enough_for_a_least_of_one(tmp_path):
+    fill(tmp_path / "a.db", range(3))
+    stream = reader(tmp_path / "a.db", minOffsetsPerTrigger="1", maxOffsetsPerTrigger="1")
+    assert batches(stream)[0] == [[0], [1], [2]]
+
+
 def test_without_a_limit_everything_is_one_micro_batch(tmp_path):
     fill(tmp_path / "a.db", range(25))
     stream = reader(tmp_path / "a.db")

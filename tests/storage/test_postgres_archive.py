@@ -99,6 +99,14 @@ def test_pages_end_after_so_many_rows_or_bytes_and_miss_nothing_at_one_timestamp
         assert [message.message_hash.hex() for page in pages for message in page] == sorted(map(hash_of, range(50)))
 
 
+def test_the_topics_of_a_slice_are_listed_up_to_a_number(server, database):
+    put(database, range(30), topics=3)
+    with PostgresArchive(server) as archive:
+        assert set(archive.topics(time_slice(), 3) or ()) == {f"/app/1/{number}/proto" for number in range(3)}
+        assert archive.topics(time_slice(), 2) is None
+        assert archive.topics(time_slice(0, 0), 2) == ("/app/1/0/proto",)
+
+
 def test_places_are_counted_in_the_order_of_the_archive(server, database):
     put(database, range(10))
     with PostgresArchive(server) as archive:

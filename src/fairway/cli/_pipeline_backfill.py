@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, broken_off, console, progress_bar
+from fairway.cli._selection_options import Since, TopicPattern, Topics, Until
 from fairway.extras import needing
 from fairway.units import counted
 
@@ -32,18 +33,14 @@ def command(
             "or /ip4/...",
         ),
     ],
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only messages from this time on, such as 2026-01-31T10:55:00Z.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only messages up to this time.")] = None,
+    since: Since = None,
+    until: Until = None,
     channel: Annotated[
         list[str] | None,
         typer.Option(metavar="ID", help="Only this channel, if it is not encrypted. Repeatable.", show_default="all"),
     ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC", help="Only this content topic. Repeatable.", show_default="all"),
-    ] = None,
+    topic: Topics = None,
+    topic_pattern: TopicPattern = None,
     rate_limit: Annotated[
         int | None,
         typer.Option(min=1, help="Messages in an epoch, evenly spaced.", show_default="what a node says of itself"),
@@ -75,7 +72,7 @@ def command(
         from fairway.archives.backfill import BackfillOptions, backfill  # noqa: PLC0415 - needs the [spark] extra
         from fairway.pipeline.sources.options import selection_of  # noqa: PLC0415 - needs the [spark] extra
     options = BackfillOptions(
-        selection=selection_of(since=since, until=until, channels=channel, topics=topic),
+        selection=selection_of(since=since, until=until, channels=channel, topics=topic, topics_pattern=topic_pattern),
         rate_limit=rate_limit,
         epoch_ms=epoch_ms,
         max_message_bytes=max_message_bytes,
@@ -116,7 +113,7 @@ def _print(summary: BackfillSummary) -> None:
     if summary.damaged:
         out.print(f"{counted(summary.damaged, 'message')} damaged in it")
     if not summary.read:
-        out.print("nothing was read: the source is empty, or --since, --until, --channel and --topic select nothing")
+        out.print("nothing was read: the source is empty, or the given times, channels and topics select nothing")
     if summary.dry_run:
         out.print("nothing was written; to write it, leave --dry-run out")
     else:

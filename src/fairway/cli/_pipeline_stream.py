@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, DEFAULT_PARITY_RATE, MoreSources, console
-from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
+from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, TopicPattern, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
 from fairway.units import counted
@@ -42,6 +42,7 @@ def command(
     until: Until = None,
     channel: Channels = None,
     topic: Topics = None,
+    topic_pattern: TopicPattern = None,
     channel_topic: ChannelTopicPairs = None,
     once: Annotated[bool, typer.Option("--once", help="End when all messages that exist now have been read.")] = False,
     every: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="How often to look for messages.")] = 5.0,
@@ -88,7 +89,9 @@ def command(
             epoch_ms=epoch_ms,
             rate_limit=rate_limit,
             parity_rate=parity_rate,
-            selection=selection_of(since=since, until=until, channels=channel, topics=topic),
+            selection=selection_of(
+                since=since, until=until, channels=channel, topics=topic, topics_pattern=topic_pattern
+            ),
             channel_topics=channel_topics_of(channel_topic),
         ),
         once=once,

@@ -19,6 +19,10 @@ Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC", help="Only this content topic. Repeatable.", show_default="all"),
 ]
+TopicPattern = Annotated[
+    str | None,
+    typer.Option("--topic-pattern", metavar="REGEX", help="Only content topics that match.", show_default="all"),
+]
 ChannelTopicPairs = Annotated[
     list[str] | None,
     typer.Option(

@@ -22,7 +22,7 @@ from fairway.cli._pipeline_terminal import (
     console,
     progress_bar,
 )
-from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, Topics, Until
+from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, TopicPattern, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile, SdsConfig
 from fairway.units import HOUR_MS, counted
@@ -79,6 +79,7 @@ def run(
     until: Until = None,
     channel: Channels = None,
     topic: Topics = None,
+    topic_pattern: TopicPattern = None,
     channel_topic: ChannelTopicPairs = None,
     blooms: Annotated[
         bool, typer.Option("--blooms", help="Look for acknowledgements in bloom filters too; reads all payloads again.")
@@ -126,7 +127,7 @@ def run(
         parity_rate=parity_rate,
         max_channel_bytes=max_channel_bytes,
         partitions=partitions,
-        selection=selection_of(since=since, until=until, channels=channel, topics=topic),
+        selection=selection_of(since=since, until=until, channels=channel, topics=topic, topics_pattern=topic_pattern),
         channel_topics=channel_topics_of(channel_topic),
     )
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)

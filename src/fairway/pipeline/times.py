@@ -33,6 +33,9 @@ _DURATION: Final = re.compile(
     re.IGNORECASE,
 )
 _MS_OF: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+_SPARK: Final = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)", re.IGNORECASE)
+"""A duration as Spark writes it, such as ``15m``."""
+_SPARK_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -60,7 +63,7 @@ def exact_text(time_ns: int) -> str:
 
 
 def duration_ms(text: str, what: str) -> int:
-    """Return a duration in milliseconds, from whole milliseconds or ISO 8601 such as ``PT10M`` or ``PT0.5S``.
+    """Return a duration in milliseconds: from whole milliseconds, ISO 8601 such as ``PT0.5S``, or Spark's ``15m``.
 
     ``what`` names it in the error, a `ConfigurationError`.
     """
@@ -69,13 +72,15 @@ def duration_ms(text: str, what: str) -> int:
     length_ms = None
     if _NUMBER.fullmatch(text):
         length_ms = int(text)
+    elif (short := _SPARK.fullmatch(text)) is not None:
+        length_ms = int(short[1]) * _SPARK_MS[short[2].lower()]
     elif found is not None and any(found.groups()):
         parts = {name: Decimal((digits or "0").replace(",", ".")) for name, digits in found.groupdict().items()}
         length_ms = int(sum(parts[name] * factor for name, factor in _MS_OF.items()))
     if length_ms is None or not 0 <= length_ms <= _MAX_MS:
         raise ConfigurationError(
-            f"{what} is a length of time of at most {_MAX_MS:,} ms, not {text!r}: whole milliseconds such as 60000, or "
-            "ISO text such as PT1M"
+            f"{what} is a length of time of at most {_MAX_MS:,} ms, not {text!r}: whole milliseconds such as 60000, "
+            "ISO text such as PT1M, or 1m"
         )
     return length_ms
 

@@ -133,6 +133,10 @@ class ReadableArchive(ABC):
     ) -> Iterator[tuple[ArchivedMessage, ...]]:
         """Yield pages of at most ``page_rows`` messages, each ended early once it holds ``page_bytes``."""
 
+    def topics(self, part: ArchiveSlice, most: int) -> tuple[str, ...] | None:  # noqa: ARG002 - most cannot tell
+        """Return the content topics of a slice; None if they are more than ``most``, or unknown without reading it."""
+        return None
+
     @abstractmethod
     def nth(self, number: int, part: ArchiveSlice) -> ArchiveCursor | None:
         """Return the position after message ``number`` (1 for the first) of a slice; None if it has fewer."""

@@ -54,6 +54,7 @@ _PLACE: Final = "SELECT timestamp FROM Message WHERE messageHash = ?"
 _STEP: Final = f"""
 SELECT timestamp, messageHash FROM Message WHERE {RANGE} ORDER BY timestamp, messageHash LIMIT 1 OFFSET :skip
 """  # noqa: S608
+_TOPICS: Final = f"SELECT DISTINCT CAST(contentTopic AS BLOB) FROM Message WHERE {RANGE} LIMIT :rows"  # noqa: S608
 _COUNT: Final = f"SELECT count(*) FROM Message WHERE {RANGE}"  # noqa: S608
 _NEWEST_IDS: Final = f"""
 SELECT timestamp, CAST(messageHash AS BLOB), CAST(pubsubTopic AS BLOB), CAST(contentTopic AS BLOB)
@@ -234,6 +235,13 @@ class NwakuArchive(PagedArchive):
                 pubsub, content = (topics.setdefault(topic, topic.decode(errors="replace")) for topic in both)
                 found.append(ArchivedId(timestamp_ns, message_hash, pubsub, content))
         return found[::-1]
+
+    def topics(self, part: ArchiveSlice, most: int) -> tuple[str, ...] | None:
+        """Return the content topics of a slice, without reading its payloads; None if they are more than ``most``."""
+        self.flush()
+        with self._reading():
+            found = self._database.execute(_TOPICS, {**range_of(part), "rows": most + 1}).fetchall()
+        return tuple(topic.decode(errors="replace") for (topic,) in found) if len(found) <= most else None
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
         """Split the archive, or a slice of it, into at most ``count`` slices with the same number of messages.

@@ -41,6 +41,7 @@ AND (timestamp, {_HASH}) > (%(after_ns)s, %(after_hash)s) AND (timestamp, {_HASH
 _PUBSUB: Final = " AND (pubsubtopic = %(pubsub_topic)s) IS TRUE"
 _TOPICS: Final = " AND contenttopic = ANY(%(content_topics)s)"
 _COUNT: Final = f"SELECT count(*) FROM messages WHERE {_RANGE}"  # noqa: S608 - constants only; so below
+_TOPICS_OF: Final = f"SELECT DISTINCT contenttopic FROM messages WHERE {_RANGE} LIMIT %(rows)s"  # noqa: S608
 _STEP: Final = f"""
 SELECT timestamp, messagehash FROM messages WHERE {_RANGE} ORDER BY timestamp, {_HASH} LIMIT 1 OFFSET %(skip)s
 """  # noqa: S608
@@ -94,6 +95,11 @@ class PostgresArchive(PagedArchive):
     def estimate(self, part: ArchiveSlice) -> int:
         """Count the messages of a slice."""
         return int(self._all(_COUNT, _range(part))[0][0])
+
+    def topics(self, part: ArchiveSlice, most: int) -> tuple[str, ...] | None:
+        """Return the content topics of a slice, without reading its payloads; None if they are more than ``most``."""
+        found = self._all(_TOPICS_OF, {**_range(part), "rows": most + 1})
+        return tuple(topic for (topic,) in found) if len(found) <= most else None
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
         """Split the archive, or a slice of it, at timestamps into at most ``count`` slices of about the same size."""

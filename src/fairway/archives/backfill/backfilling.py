@@ -313,8 +313,8 @@ def _message_of(row: Mapping[str, Any], shards: Shards) -> Offered | None:
 
 
 def _total(scan: MessageScan, selection: Selection) -> int | None:
-    """Return the number of selected messages of a source; None if unknown, or if topics or channels are selected."""
-    if not isinstance(scan, ArchiveScan) or selection.content_topics or selection.channels:
+    """Return the number of selected messages of a source; None if unknown."""
+    if not isinstance(scan, ArchiveScan) or not selection.is_of_times_alone:
         return None
     with scan.open() as archive:
         return archive.estimate(selection.part)

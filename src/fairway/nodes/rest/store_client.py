@@ -137,11 +137,16 @@ class RestStoreClient:
     """
 
     def __init__(
-        self, address: str, *, attempts: int = DEFAULT_ATTEMPTS, pause: Callable[[float], None] = time.sleep
+        self,
+        address: str,
+        *,
+        attempts: int = DEFAULT_ATTEMPTS,
+        pause: Callable[[float], None] = time.sleep,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         if attempts < 1:
             raise ConfigurationError(f"attempts must be at least 1, not {attempts}")
-        self._http: Final = HttpClient(RestAddress.parse(address), timeout_s=TIMEOUT_S)
+        self._http: Final = HttpClient(RestAddress.parse(address), timeout_s=timeout_s)
         self.name: Final = self._http.address.name
         self._reader: Final = RestStoreReader(self._http)
         self._attempts: Final = attempts

@@ -45,7 +45,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     elif summary.because is not None:
         console.print(f"all tables were made anew: {escape(summary.because)}")
     if summary.selects_nothing:
-        console.print("no message of the sources is selected by --since, --until, --channel and --topic")
+        console.print("no message of the sources is selected by the given times, channels and topics")
     console.print()
     console.print(render_table(shown.balance_table(summary.balance)))
 

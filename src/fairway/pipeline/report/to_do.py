@@ -292,7 +292,7 @@ def _iso(timestamp_ns: int) -> str:
 
 def _nothing(found: Found) -> Iterator[ToDo]:
     if not (found.messages or found.headline.known or found.quarantined):
-        selected = "No message of the sources is selected by --since, --until, --channel and --topic."
+        selected = "No message of the sources is selected by the given times, channels and topics."
         yield ToDo(
             what=selected if found.is_selection else "The sources have no messages at all.",
             action="Select others." if found.is_selection else "See whether these are the right archives.",

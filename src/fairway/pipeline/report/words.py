@@ -96,7 +96,10 @@ def selection_text(selection: dict[str, Any] | None) -> str | None:
             named = ", ".join(map(short_name, chosen[:_NAMED]))
             more = f" and {len(chosen) - _NAMED:,} more" if len(chosen) > _NAMED else ""
             words.append(f"of {what}{'' if len(chosen) == 1 else 's'} {named}{more}")
-    cut = any(selection[name] for name in ("since_ns", "until_ns", "topics"))  # channels do not cite each other
+    if pattern := selection["topics_pattern"]:
+        words.append(f"of content topics that match {short_name(pattern)}")
+    # Channels do not cite each other.
+    cut = any(selection[name] for name in ("since_ns", "until_ns", "topics", "topics_pattern"))
     return f"Only messages {', '.join(words)} were read.{_BEYOND if cut else ''}"
 
 

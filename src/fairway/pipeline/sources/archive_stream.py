@@ -59,7 +59,7 @@ class ArchiveStream(SourceStream):
         begun = place_of(start)
         ahead = ArchiveSlice(begun, self._end())
         with self._scan.open() as archive:
-            end = None if most is None else archive.nth(most, ahead)
+            end = None if most is None else archive.nth(most, ahead) if most else begun
             end = end or archive.last(ahead)
         return offset_of(end or begun)
 

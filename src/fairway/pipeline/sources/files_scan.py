@@ -104,7 +104,7 @@ class FilesScan(MessageScan):
             wanted = pc.and_(wanted, pc.is_in(messages["content_topic"], pa.array(chosen.content_topics, pa.string())))
         if chosen.channels:
             wanted = pc.and_(wanted, pa.array(map(chosen.may_carry, messages["payload"].to_pylist()), pa.bool_()))
-        return messages.filter(wanted)
+        return chosen.matching(messages.filter(wanted))
 
     def unreadable(self, error: Exception, name: str) -> ConfigurationError:
         """Return the error for a file that cannot be read."""

@@ -21,15 +21,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.sources.waku_messages import REPLACED, Selection
 from fairway.storage.archive import MAX_TIMESTAMP_NS, MIN_TIMESTAMP_NS
 
 _NEVER_NULL = {("message_hash",), ("pubsub_topic",), ("content_topic",), ("payload",), ("version",), ("timestamp_ns",)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT_NS = 1_000
 """Nanoseconds in one instant, a microsecond."""
-_REPLACED = "\N{REPLACEMENT CHARACTER}"
-"""The replacement of invalid bytes in the text of a topic. An archive compares the bytes."""
 
 
 def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
@@ -102,7 +100,7 @@ def _topics(selection: Selection, values: Iterable[object]) -> Selection | None:
 
 
 def _shard(selection: Selection, value: str) -> Selection | None:
-    if _REPLACED in value:
+    if REPLACED in value:
         return None
     if selection.pubsub_topic not in {None, value}:
         return _nothing(selection)
@@ -111,7 +109,7 @@ def _shard(selection: Selection, value: str) -> Selection | None:
 
 def _exact(values: Iterable[object]) -> Iterator[str]:
     for value in values:
-        if isinstance(value, str) and _REPLACED not in value:
+        if isinstance(value, str) and REPLACED not in value:
             yield value
 
 

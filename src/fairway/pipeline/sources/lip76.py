@@ -47,7 +47,8 @@ class Lip76Scan(MessageScan):
 
     def batches(self, messages: Iterable[ArchivedMessage]) -> Iterator[pa.RecordBatch]:
         """Yield the wanted ones of some messages."""
-        return arrow_batches(self.selection.chosen(filter(self.selection.wants, messages)), self.source)
+        wanted = self.selection.chosen(filter(self.selection.wants, messages))
+        return map(self.selection.matching, arrow_batches(wanted, self.source))
 
 
 _LOG: Final = logging.getLogger(__name__)

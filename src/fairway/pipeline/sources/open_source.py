@@ -37,13 +37,15 @@ def open_source(
     since: str | None = None,
     until: str | None = None,
     topics: Collection[str] = (),
+    topics_pattern: str | None = None,
     channels: Collection[str] = (),
     partitions: int | None = None,
 ) -> DataFrame:
     """Return ``waku_messages`` of an archive: all of it, or a range of time (both ends included) and some topics.
 
-    ``since`` and ``until`` are ISO text or milliseconds; ``channels`` keeps the messages that contain one of these
-    channel ids in clear (`Selection.channels`).
+    ``since`` and ``until`` are ISO text or milliseconds; ``topics_pattern`` is a regular expression of whole content
+    topics (`Selection.topics_pattern`). ``channels`` keeps the messages that contain one of these channel ids in clear
+    (`Selection.channels`).
 
     ``uri`` is one of
 
@@ -59,7 +61,7 @@ def open_source(
     the messages when the frame is used, so a file must have the same path on all of them. Raises `ConfigurationError`
     for an invalid URI, and the errors of an archive that cannot be opened.
     """
-    selection = selection_of(since=since, until=until, channels=channels, topics=topics)
+    selection = selection_of(since=since, until=until, channels=channels, topics=topics, topics_pattern=topics_pattern)
     return frame_of(spark, scan_of(uri, selection, label), partitions)
 
 

@@ -10,8 +10,14 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline.location import without_secrets
+from fairway.pipeline.sources.store_node import REQUEST_OPTIONS
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.times import duration_ms, exact_text, first_ns, last_ns
 from fairway.storage.archive import HASH_BYTES, MIN_TIMESTAMP_NS, ArchiveCursor
@@ -25,6 +31,7 @@ OPTION_NAMES: Final = (
     "paths",
     "label",
     "topics",
+    "topicsPattern",
     "pubsubTopic",
     "channels",
     "since",
@@ -32,11 +39,18 @@ OPTION_NAMES: Final = (
     "startingOffsets",
     "endingOffsets",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "partitions",
+    "pageSize",
+    "requestTimeoutMs",
+    "maxConcurrentRequests",
     "failOnDataLoss",
     "settleMs",
 )
 """All options, in the order of the documentation."""
+DEFAULT_TRIGGER_DELAY_MS: Final = 900_000
+"""Longest wait for the least messages of a micro-batch: 15 minutes, as in Kafka's source."""
 _OF_FILES: Final = frozenset({"files", "position"})
 """Keys in the offset of a stream of files, but not in the offset of an archive."""
 EARLIEST: Final = "earliest"
@@ -56,6 +70,8 @@ class SourceOptions:
     """The starting offset: a cursor, the offset of a stream of files, or `EARLIEST` or `LATEST`."""
     min_partitions: int | None
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ns: int
     fail_on_data_loss: bool
     settle_ns: int
 
@@ -89,16 +105,20 @@ class SourceOptions:
             raise ConfigurationError(
                 "option startingOffsets is behind endingOffsets, which selects nothing; exchange them"
             )
-        settle = given.get("settlems")
-        settle_ms = None if settle is None else duration_ms(settle, "option settleMs")
+        most, least = (_integer(given, f"{end}OffsetsPerTrigger", at_least=1) for end in ("max", "min"))
+        if most is not None and least is not None and least > most:
+            raise ConfigurationError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}; lower it")
+        if "maxtriggerdelay" in given and least is None:
+            raise ConfigurationError("maxTriggerDelay is the longest wait for minOffsetsPerTrigger; give both")
         return cls(
-            uris=uris,
+            uris=_with_requests(given, uris),
             label=_text(given, "label", "names no store; leave it out for the place of the archive"),
             selection=replace(
                 _selection(
                     ("since", given.get("since")),
                     ("until", given.get("until")),
                 ),
+                topics_pattern=_pattern(given.get("topicspattern"), given.get("topics"), "option topicsPattern"),
                 through=None if isinstance(ending, str) else ending,
                 pubsub_topic=_text(given, "pubsubTopic"),
                 content_topics=_list(given, "topics"),
@@ -106,9 +126,11 @@ class SourceOptions:
             ),
             starting=starting,
             min_partitions=_integer(given, "partitions", at_least=1),
-            max_offsets_per_trigger=_integer(given, "maxOffsetsPerTrigger", at_least=1),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_ns=NS_PER_MS * _duration_ms(given, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
             fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-            settle_ns=NS_PER_MS * (DEFAULT_SETTLE_MS if settle_ms is None else settle_ms),
+            settle_ns=NS_PER_MS * _duration_ms(given, "settleMs", DEFAULT_SETTLE_MS),
         )
 
 
@@ -118,10 +140,11 @@ def selection_of(
     until: str | None = None,
     channels: Collection[str] | None = None,
     topics: Collection[str] | None = None,
+    topics_pattern: str | None = None,
 ) -> Selection:
-    """Return a selection by times (ISO text or milliseconds), channels and content topics.
+    """Return a selection by times (ISO text or milliseconds), channels, and content topics or a pattern of them.
 
-    Raises `ConfigurationError` for an invalid time, an empty name or an empty range.
+    Raises `ConfigurationError` for an invalid time or pattern, an empty name or an empty range.
     """
     for name, values in (("--channel", channels), ("--topic", topics)):
         if any(not value for value in values or ()):
@@ -130,6 +153,7 @@ def selection_of(
         _selection(("--since", since), ("--until", until)),
         channels=tuple(sorted(set(channels or ()))),
         content_topics=tuple(sorted(set(topics or ()))),
+        topics_pattern=_pattern(topics_pattern, topics, "--topic-pattern"),
     )
 
 
@@ -142,6 +166,8 @@ def option_texts(selection: Selection) -> dict[str, str]:
     for name, values in (("topics", selection.content_topics), ("channels", selection.channels)):
         if values:
             texts[name] = json.dumps(values)
+    if selection.topics_pattern is not None:
+        texts["topicsPattern"] = selection.topics_pattern
     return texts
 
 
@@ -195,6 +221,24 @@ def _selection(starting: tuple[str, str | None], ending: tuple[str, str | None])
     return Selection(start_ns=start_ns, end_ns=end_ns)
 
 
+def _pattern(pattern: str | None, topics: Collection[str] | None, name: str) -> str | None:
+    """Return a pattern of content topics, or raise `ConfigurationError`; ``topics`` are those given beside it."""
+    if pattern is None:
+        return None
+    if topics:
+        raise ConfigurationError(f"{name} and a list of topics both choose content topics; give one of them")
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(
+            f"{name} is a regular expression (RE2) for whole content topics, such as '/app/1/.*/proto', not "
+            f"{pattern!r}: {error}"
+        ) from error
+    if not pattern:
+        raise ConfigurationError(f"{name} is empty and selects nothing; leave it out for all")
+    return pattern
+
+
 def _text(given: Mapping[str, str], name: str, if_empty: str = "selects nothing; leave it out for all") -> str | None:
     text = given.get(name.lower())
     if text is not None and not text.strip():
@@ -213,6 +257,22 @@ def _integer(given: Mapping[str, str], name: str, *, at_least: int | None = None
     if at_least is not None and number < at_least:
         raise ConfigurationError(f"option {name} must be at least {at_least}, not {number}")
     return number
+
+
+def _duration_ms(given: Mapping[str, str], name: str, default_ms: int) -> int:
+    value = given.get(name.lower())
+    return default_ms if value is None else duration_ms(value, f"option {name}")
+
+
+def _with_requests(given: Mapping[str, str], uris: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the URIs with the options of requests in the query, or raise `ConfigurationError` if one is no node."""
+    requests = {name: value for name in REQUEST_OPTIONS if (value := given.get(name.lower())) is not None}
+    for uri in uris if requests else ():
+        if not uri.startswith(("http:", "https:")):
+            raise ConfigurationError(
+                f"option {', '.join(requests)} is for a node (http:, https:); {without_secrets(uri)} is none"
+            )
+    return tuple(f"{uri}{'&' if '?' in uri else '?'}{urlencode(requests)}" for uri in uris) if requests else uris
 
 
 def _list(given: Mapping[str, str], name: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from fairway.errors import ConfigurationError
-from fairway.nodes.rest import RestStoreClient
 from fairway.pipeline.location import (
     SCHEMES,
     Location,
@@ -123,7 +122,7 @@ def _postgresql(uri: str, selection: Selection, label: str | None) -> MessageSca
 
 
 def _http(uri: str, selection: Selection, label: str | None) -> MessageScan:
-    name = RestStoreClient(uri).name
+    name = StoreNodeArchive(uri).name
     return ArchiveScan(open=partial(StoreNodeArchive, uri), source=label or name, selection=selection)
 
 

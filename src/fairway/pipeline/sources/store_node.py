@@ -9,6 +9,9 @@ range, and after a window without messages, a query without an end requests one 
 message, so that years without messages need only one query. If this message has no timestamp, one query requests the
 whole rest; nodes that keep such messages allow it.
 
+The query of a URI may bound the requests (`REQUEST_OPTIONS`), as in ``http://127.0.0.1:8645?pageSize=20``. Each slice
+requests one page after the other, so the number of slices bounds the concurrent requests.
+
 A query without an answer is repeated for about half a minute; each pause is logged.
 """
 
@@ -20,12 +23,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Final
+from urllib.parse import parse_qs
 
-from fairway.errors import NodeUnavailableError, StoreRefusedError
+from fairway.errors import ConfigurationError, NodeUnavailableError, StoreRefusedError
 from fairway.nodes.message_store import MAX_PAGE_SIZE
 from fairway.nodes.node import StoreQuery
 from fairway.nodes.rest import RestStoreClient, StoreAnswer, StoreEntry
-from fairway.nodes.rest.store_client import DEFAULT_ATTEMPTS
+from fairway.nodes.rest.store_client import DEFAULT_ATTEMPTS, TIMEOUT_S
 from fairway.nodes.rest.store_messages import timestamp_of
 from fairway.protocol.query_windows import WindowLength
 from fairway.storage.archive import (
@@ -40,7 +44,17 @@ from fairway.storage.archive import (
     ReadableArchive,
     time_slice,
 )
+from fairway.units import MS_PER_S
 
+REQUEST_OPTIONS: Final = {
+    "pageSize": range(1, MAX_PAGE_SIZE + 1),
+    "requestTimeoutMs": range(1, 86_400_001),
+    "maxConcurrentRequests": range(1, 10_001),
+}
+"""The options of requests, with their values: messages of a page, the longest wait for an answer in milliseconds, and
+the concurrent requests of one read."""
+_NODE_OPTIONS: Final = frozenset({"peerAddr", "tokenFile"})
+"""Other names in the query of a URI (`fairway.nodes.rest.address`)."""
 _NO_ANSWER: Final = StoreAnswer(entries=())
 _PROBE: Final = 10
 """Messages requested to find the last one; several may have its timestamp."""
@@ -58,7 +72,12 @@ class StoreNodeArchive(ReadableArchive):
         now_ns: Callable[[], int] = time.time_ns,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._client = client or RestStoreClient(address, pause=self._pause)
+        requests = request_options(address)
+        timeout_s = requests.get("requestTimeoutMs", TIMEOUT_S * MS_PER_S) / MS_PER_S
+        self._client = client or RestStoreClient(address, pause=self._pause, timeout_s=timeout_s)
+        self.name: Final = self._client.name
+        self._page_size = requests.get("pageSize", MAX_PAGE_SIZE)
+        self._most_slices = requests.get("maxConcurrentRequests")
         self._now_ns = now_ns
         self._sleep = sleep
         self._failed = 0
@@ -66,7 +85,7 @@ class StoreNodeArchive(ReadableArchive):
 
     def __repr__(self) -> str:
         """Show the node, without credentials."""
-        return f"<StoreNodeArchive {self._client.name}>"
+        return f"<StoreNodeArchive {self.name}>"
 
     def close(self) -> None:
         """Close the connection."""
@@ -77,13 +96,14 @@ class StoreNodeArchive(ReadableArchive):
         return None
 
     def slices(self, count: int, part: ArchiveSlice | None = None) -> tuple[ArchiveSlice, ...]:
-        """Split a slice into at most ``count`` slices with equal lengths of time."""
+        """Split a slice into at most ``count`` slices with equal lengths of time, one for each concurrent request."""
         part = part or time_slice()
         first, last = self.nth(1, part), self.last(part)
         if first is None or last is None:
             return ()
         now_ns = self._now_ns()
         end_ns = min(last.timestamp_ns, max(now_ns, first.timestamp_ns))
+        count = count if self._most_slices is None else min(count, self._most_slices)
         late = int(last.timestamp_ns > end_ns and count > 1)
         steps = max(1, count - late)
         span = end_ns - first.timestamp_ns + 1
@@ -139,7 +159,10 @@ class StoreNodeArchive(ReadableArchive):
             return None
         # Without a start of the range: with both bounds the node may refuse the range for its length.
         query = StoreQuery(
-            start_ns=MIN_TIMESTAMP_NS, end_ns=part.through.timestamp_ns + 1, newest_first=True, page_size=_PROBE
+            start_ns=MIN_TIMESTAMP_NS,
+            end_ns=part.through.timestamp_ns + 1,
+            newest_first=True,
+            page_size=min(_PROBE, self._page_size),
         )
         for answer in self._pages(query):
             places = [_place(entry) for entry in answer.entries]
@@ -151,7 +174,7 @@ class StoreNodeArchive(ReadableArchive):
 
     def _answers(self, part: ArchiveSlice, pubsub_topic: str, content_topics: tuple[str, ...]) -> Iterator[StoreAnswer]:
         """Yield all pages of a slice, oldest first, window by window."""
-        query = StoreQuery(pubsub_topic=pubsub_topic, content_topics=content_topics, page_size=MAX_PAGE_SIZE)
+        query = StoreQuery(pubsub_topic=pubsub_topic, content_topics=content_topics, page_size=self._page_size)
         window = WindowLength()
         at_ns, end_ns = _first_ns(part), part.through.timestamp_ns + 1
         is_dated = True
@@ -198,6 +221,22 @@ class StoreNodeArchive(ReadableArchive):
         attempt = f"attempt {self._failed + 1} of {DEFAULT_ATTEMPTS}"
         _LOG.warning("%s gave no page of messages: %s in %g s", self._client.name, attempt, seconds)
         self._sleep(seconds)
+
+
+def request_options(uri: str) -> dict[str, int]:
+    """Return the options of requests in the query of a node's URI; raise `ConfigurationError` for any other option."""
+    found: dict[str, int] = {}
+    for name, values in parse_qs(uri.partition("?")[2], keep_blank_values=True).items():
+        if name in _NODE_OPTIONS:
+            continue
+        if name not in REQUEST_OPTIONS:
+            known = ", ".join(sorted((*REQUEST_OPTIONS, *_NODE_OPTIONS)))
+            raise ConfigurationError(f"the URI of a node has no option {name}; it has {known}")
+        allowed, text = REQUEST_OPTIONS[name], values[-1]
+        if not text.isdecimal() or int(text) not in allowed:
+            raise ConfigurationError(f"option {name} is a whole number from 1 to {allowed[-1]:,}, not {text!r}")
+        found[name] = int(text)
+    return found
 
 
 def answered_messages(

@@ -10,7 +10,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from fairway.errors import ConfigurationError, FairwayError
 from fairway.pipeline.instants import batches_with_instants
@@ -25,6 +31,7 @@ from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.source_stream import SourceStream
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, ArchiveScan
 from fairway.pipeline.versions import OneVersion
+from fairway.storage.archive import MIN_TIMESTAMP_NS
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -62,6 +69,9 @@ class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvaila
         self._columns = columns
         self._options = options
         self._now_ns = now_ns
+        self._triggered_ns = MIN_TIMESTAMP_NS
+        """Time of the last micro-batch of this start."""
+        self._is_held = False
 
     @cached_property
     def _stream(self) -> SourceStream:
@@ -81,12 +91,17 @@ class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvaila
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - as Spark calls it
         """Return the limit of a micro-batch."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     @short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return the end of the next micro-batch, or ``start`` if there is none."""
+        if not isinstance(limit, ReadAllAvailable) and self._waits(start):
+            return start
+        self._triggered_ns = self._now_ns()
         return self._stream.reached(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - as Spark calls it
@@ -97,6 +112,15 @@ class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvaila
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
         """Fix the end of the stream at what is available now."""
         self._stream.hold()
+        self._is_held = True
+
+    def _waits(self, start: dict[str, Any]) -> bool:
+        """Return whether the next micro-batch waits for more messages (``minOffsetsPerTrigger``)."""
+        least = self._options.min_offsets_per_trigger
+        delay_ns = self._options.max_trigger_delay_ns
+        if least is None or self._is_held or self._now_ns() - self._triggered_ns >= delay_ns:
+            return False
+        return self._stream.reached(start, least - 1) == self._stream.reached(start, None)
 
     @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -16,12 +16,18 @@ Options (their names in any case):
   ``{"timestamp": 1760000000000000000, "hash": "0x..."}``: the read begins after this message.
 - ``endingOffsets``: ``latest`` (default) or an offset, whose message is the last one of the table.
 - ``topics``: only messages of these content topics: a JSON list, or separated by commas.
+- ``topicsPattern``: only messages whose whole content topic matches this regular expression (RE2); not with ``topics``.
 - ``pubsubTopic``: only messages of this shard.
 - ``channels``: only messages that contain one of these channel ids in clear text: a JSON list, or separated by
   commas. The source decodes nothing: the option is a first filter, for channels without encryption; ``channel_id`` of
   ``sds_messages`` is exact.
 - ``partitions``: number of parts of the archive, or of a micro-batch (default: by size and cores).
 - ``maxOffsetsPerTrigger``: largest number of messages in a micro-batch.
+- ``minOffsetsPerTrigger``, ``maxTriggerDelay``: a micro-batch waits for so many messages, but at most this time after
+  the last one (milliseconds, ISO text, or Spark's ``15m``, the default). The first micro-batch of a start, and
+  ``availableNow``, do not wait.
+- ``pageSize``, ``requestTimeoutMs``, ``maxConcurrentRequests``: requests to a node, as in the query of its URI
+  (`fairway.pipeline.sources.store_node`).
 - ``failOnDataLoss``: whether to stop (default), or warn, if a store may have removed messages after the offset (it
   may be a false alarm: `fairway.pipeline.sources.source_stream`).
 - ``settleMs``: age, by its timestamp, at which a stream reads a message, in milliseconds (default 30,000); for Parquet,

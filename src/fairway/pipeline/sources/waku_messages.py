@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fairway.pipeline import machine
 from fairway.pipeline.schema import exact_schema
@@ -51,6 +52,10 @@ MOST_PARTITION_MESSAGES: Final = 1_000_000
 _MIN_PARTITION_BYTES: Final = 2_097_152
 _MOST_PARTITION_BYTES: Final = 268_435_456
 """The same bounds for archives that are cut by bytes."""
+_MOST_TOPICS: Final = 1_000
+"""Most content topics that a read requests from an archive for a pattern; for more, the read filters the messages."""
+REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+"""The replacement of invalid bytes in the text of a topic. An archive compares the bytes."""
 _CHANNEL_TAGS: Final = (b"\x1a", b"\x22")
 """The protobuf tags of the channel id: field 3 in the SDS specification, field 4 in nim-sds."""
 
@@ -70,6 +75,8 @@ class Selection:
     pubsub_topic: str | None = None
     content_topics: tuple[str, ...] = ()
     """Only messages of these content topics; empty: all."""
+    topics_pattern: str | None = None
+    """Only messages whose whole content topic matches this regular expression, in the syntax of RE2."""
     channels: tuple[str, ...] = ()
     """Only payloads that contain one of these channel ids in the encoding of SDS messages; empty: all. Payloads are not
     decoded: encrypted messages are left out, and a message of another channel with the same bytes is included."""
@@ -83,7 +90,13 @@ class Selection:
             "until_ns": self.end_ns,
             "channels": list(self.channels),
             "topics": list(self.content_topics),
+            "topics_pattern": self.topics_pattern,
         }
+
+    @property
+    def is_of_times_alone(self) -> bool:
+        """Return whether only times choose the messages, so that an archive can count them."""
+        return replace(self, start_ns=None, end_ns=None) == Selection()
 
     @property
     def part(self) -> ArchiveSlice:
@@ -97,6 +110,21 @@ class Selection:
     def chosen(self, messages: Iterable[ArchivedMessage]) -> Iterator[ArchivedMessage]:
         """Yield the messages whose payload may belong to the wanted channels."""
         return (message for message in messages if self.may_carry(message.payload))
+
+    def matching(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the messages of a batch whose content topic matches the pattern."""
+        return messages if self.topics_pattern is None else messages.filter(self._matches(messages["content_topic"]))
+
+    def topics_in(self, archive: ReadableArchive, part: ArchiveSlice) -> tuple[str, ...] | None:
+        """Return the content topics to request from a slice of an archive: empty for all, None if none is wanted."""
+        known = archive.topics(part, _MOST_TOPICS) if self.topics_pattern and not self.content_topics else None
+        if known is None or any(REPLACED in topic for topic in known):
+            return self.content_topics
+        topics = pa.array(known, pa.string())
+        return tuple(topics.filter(self._matches(topics)).to_pylist()) or None
+
+    def _matches(self, topics: pa.Array) -> pa.BooleanArray:
+        return pc.match_substring_regex(topics, rf"\A(?:{self.topics_pattern})\z")
 
     def may_carry(self, payload: bytes | None) -> bool:
         """Return whether a payload may belong to the wanted channels."""
@@ -160,8 +188,11 @@ class ArchiveScan(MessageScan):
         """Yield the messages of one slice, one batch a page."""
         chosen = self.selection
         with self.open() as archive:
-            for page in archive.pages(part, pubsub_topic=chosen.pubsub_topic, content_topics=chosen.content_topics):
-                yield arrow_batch(list(chosen.chosen(page)), self.source)
+            topics = chosen.topics_in(archive, part)
+            if topics is None:
+                return
+            for page in archive.pages(part, pubsub_topic=chosen.pubsub_topic, content_topics=topics):
+                yield chosen.matching(arrow_batch(list(chosen.chosen(page)), self.source))
 
 
 def even_runs(
