@@ -66,6 +66,10 @@ def grown(log, spark, tmp_path_factory):
     first = len(sent) * 17 // 20
     size = -(-(len(sent) - first) // ROUNDS)
     rest = [sent[start : start + size] for start in range(first, len(sent), size)]
+    # Each time the stores also get a message that is older than those that the stream has read.
+    late = [sent.pop(first - 5) for _ in rest]
+    first -= len(late)
+    rest = [[*messages, waku] for messages, waku in zip(rest, late, strict=True)]
     append(folder, sent[:first])
     stop, told = threading.Event(), []
     sources = [f"{name}=sqlite:{folder / name}.db" for name in STORES]

@@ -20,17 +20,12 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.errors import ConfigurationError
-from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.schema import arrow_schema
-from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.streaming import BEGINNING, DeliveryPlace, StreamOptions, deliveries
 from fairway.pipeline.streaming.figures import StreamFigures
 from fairway.pipeline.streaming.folder import StreamFolder
 from fairway.pipeline.streaming.recorded import RecordedReader
-from fairway.pipeline.streaming.refreshing import late_rows
-from fairway.storage.nwaku_archive import NwakuArchive
-from fairway.wire.waku_message import WakuMessage
 
 ROWS_OF_A_BATCH = 3
 SHARD = "/waku/2/rs/1/0"
@@ -269,31 +264,3 @@ def test_killed_at_any_point_nothing_is_lost_or_repeated(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) > 8
-
-
-def test_messages_that_an_archive_got_too_late_for_the_stream_are_counted(tmp_path):
-    def sent(time_ns):
-        return WakuMessage(payload=b"%d" % time_ns, content_topic="/late/1/a/proto", timestamp_ns=time_ns)
-
-    def put_recorded(folder, times, number):
-        rows = [{"message_hash": b"%d" % time, "timestamp_ns": time, "source": "a"} for time in times]
-        put(folder.recorded, rows, number)
-
-    uri = f"a=sqlite:{tmp_path / 'a.db'}"
-    (source,) = parse_sources([uri])
-    with opened(tmp_path / "stream") as folder, NwakuArchive(tmp_path / "a.db") as archive:
-        for time_ns in range(100, 200, 10):
-            archive.append(SHARD, sent(time_ns))
-        archive.flush()
-        assert late_rows(folder.recorded, source, StreamOptions()) is None
-        # Before the stream began the archive had older messages, which it has removed since.
-        put_recorded(folder, [*range(50, 200, 10)], 0)
-        assert late_rows(folder.recorded, source, StreamOptions()) == 0
-        for time_ns in (105, 155, 205):
-            archive.append(SHARD, sent(time_ns))
-        archive.flush()
-        assert late_rows(folder.recorded, source, StreamOptions()) == 2
-        put_recorded(folder, [205], 1)
-        assert late_rows(folder.recorded, source, StreamOptions()) == 2
-        some = StreamOptions(tables=RunOptions(selection=selection_of(channels=["team"])))
-        assert late_rows(folder.recorded, source, some) is None

@@ -13,7 +13,7 @@ from fairway.cli._pipeline_terminal import DEFAULT_EPOCH_MS, DEFAULT_PARITY_RATE
 from fairway.cli._selection_options import Channels, ChannelTopicPairs, Since, TopicPattern, Topics, Until
 from fairway.extras import needing
 from fairway.options import Profile
-from fairway.units import counted
+from fairway.units import MS_PER_S, counted
 
 if TYPE_CHECKING:
     from fairway.pipeline.streaming import StreamProgress, StreamSummary
@@ -49,6 +49,15 @@ def command(
     refresh: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How often to refresh the tables; 0: only at the end.")
     ] = 600.0,
+    late: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="How far back a refresh looks for messages that reached an archive late.",
+            show_default="all of a database, an hour of a node or with --topic, --topic-pattern or --channel",
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Messages of each archive in a micro-batch, at most.")] = 10_000,
     state_partitions: Annotated[
         int | None,
@@ -98,6 +107,7 @@ def command(
         every_s=every,
         refresh_s=refresh,
         rows_per_batch=rows,
+        late_ms=None if late is None else round(late * MS_PER_S),
     )
     if state_partitions is not None:
         options = replace(options, state_partitions=state_partitions)

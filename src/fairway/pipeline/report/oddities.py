@@ -1,7 +1,7 @@
 """`Oddity`: rows of the archives of interest to an operator that are neither a loss nor an outage.
 
 The kinds are damaged copies, messages of other applications, messages on several shards, implausible timestamps, and
-messages that reached an archive too late for a stream. Each kind has a count and a sentence.
+messages that reached an archive after a stream had passed their time. Each kind has a count and a sentence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ EARLIEST_NS: Final = 1_420_070_400_000_000_000
 """2015-01-01; Waku messages are younger."""
 DAMAGED: Final = frozenset({Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value})
 """Statuses in quarantine of messages that differ from the ones sent."""
-_REMEDY: Final = "'fairway pipeline run' over the archives has them"
 _FOREIGN: Final = (Status.NOT_SDS.value, Status.NO_ID.value)
 """Statuses in quarantine of messages of other applications."""
 
@@ -69,7 +68,7 @@ def oddities(
         ("several-shards", shards, f"{_are(shards, 'message')} the sending of another one on a further shard"),
         ("before-2015", early, f"{_have(early)} a time before 2015"),
         ("future", future, f"{_have(future)} a time in the future"),
-        ("late", late, f"{counted(late, 'message')} reached an archive too late for the stream; {_REMEDY}"),
+        ("late", late, f"{counted(late, 'message')} reached an archive late; the stream read them at a refresh"),
     )
     return tuple(Oddity(kind=kind, count=count, text=f"{text}.") for kind, count, text in found if count)
 

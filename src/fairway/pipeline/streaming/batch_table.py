@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
+from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import Location
 from fairway.pipeline.schema import arrow_schema, columns_of
 from fairway.pipeline.tables.delta import TableFile, append, compact, opened, vacuum
@@ -84,6 +85,24 @@ class BatchTable:
                 files.append(TableFile(name, footer.num_rows, size, statistics_of(footer)))
         shutil.rmtree(written)
         append(self.place, arrow_schema(self.schema), files, _transaction(number))
+
+    def append_rows(self, rows: pa.Table) -> None:
+        """Append rows without Spark, as the next micro-batch."""
+        number = self.last() + 1
+        schema = arrow_schema(self.schema)
+        numbered = rows.append_column(BATCH, pa.array([number] * rows.num_rows, pa.int32()))
+
+        def write(place: Path) -> None:
+            place.mkdir()
+            pq.write_table(with_instants(numbered, schema), place / "part-0.parquet", compression="zstd")
+
+        self.put(number, write)
+
+    def dataset(self) -> ds.Dataset:
+        """Return all rows, to be read with a filter."""
+        schema, table = arrow_schema(self.schema), opened(self.place)
+        files = [] if table is None else [str(self.place.local / name) for name, *_ in _spans(table)]
+        return ds.dataset(files, schema=schema, format="parquet") if files else ds.dataset(schema.empty_table())
 
     def state(self) -> tuple[int, int]:
         """Return the version of the table and its last micro-batch; (-1, -1) if there is no table."""

@@ -5,11 +5,12 @@
     DIR/run.json, DIR/tables/     a run folder (`fairway.pipeline.run.folder`), as of the last refresh
     DIR/stream/stream.json        the identity of the stream (sources, options, keys); written once
     DIR/stream/recorded/          a Delta table: the rows of the archives, with repetitions
+    DIR/stream/late/              a Delta table: late messages (`late`), which are recorded, too
     DIR/stream/emitted/           a Delta table: the output of the cores; ``what`` is delivered, missing or found
     DIR/stream/checkpoints/       Spark's checkpoints: offsets, and the state of the cores
     DIR/stream/aside/             files that are being written
 
-Each micro-batch of Spark is one transaction of one of the two tables, so that its rows are written once
+Each micro-batch of Spark is one transaction of one of the tables, so that its rows are written once
 (`BatchTable`).
 """
 
@@ -37,8 +38,13 @@ from fairway.storage.store_lock import StoreLock
 STREAM: Final = "stream"
 """The subfolder of a run folder with the stream's own files."""
 
+RECORD: Final = "record"
+"""The query that copies the rows of the archives."""
+DELIVER: Final = "deliver"
+"""The query that runs the cores over the recorded rows."""
+
 _IDENTITY: Final = "stream.json"
-_LAYOUT: Final = 3
+_LAYOUT: Final = 4
 """Version of the folder's layout."""
 
 
@@ -50,6 +56,7 @@ class StreamFolder:
         self._lock = lock
         self.own = path / STREAM
         self.recorded = BatchTable(self.own / "recorded", WAKU_MESSAGES, self.own / "aside")
+        self.late = BatchTable(self.own / "late", WAKU_MESSAGES, self.own / "aside")
         self.emitted = emitted_at(self.own)
         self.state_partitions = 0
 
@@ -76,13 +83,13 @@ class StreamFolder:
                 raise
         return folder
 
-    def checkpoint(self, name: str) -> str:
+    def checkpoint(self, name: str) -> Path:
         """Return the path of a query's checkpoint."""
-        return str(self.own / "checkpoints" / name)
+        return self.own / "checkpoints" / name
 
     def compact(self, many: int) -> None:
         """Compact each of the stream's tables with at least ``many`` files."""
-        for table in (self.recorded, self.emitted):
+        for table in (self.recorded, self.late, self.emitted):
             table.compact(many)
 
     def close(self) -> None:

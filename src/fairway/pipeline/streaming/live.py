@@ -27,7 +27,8 @@ from fairway.pipeline.session import session_or_own
 from fairway.pipeline.streaming import queries
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
 from fairway.pipeline.streaming.figures import StreamFigures
-from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.folder import DELIVER, RECORD, StreamFolder
+from fairway.pipeline.streaming.late import look_back
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.progress import Listener, Phase, StreamSummary
 from fairway.pipeline.streaming.refreshing import refresh
@@ -101,14 +102,17 @@ class _Stream:
     def work(self) -> StreamSummary:
         began_s = time.monotonic()
         if self.options.once:
-            with self._query(queries.RECORD) as query:
+            with self._query(RECORD) as query:
                 self._follow([query])
+            if not self.stop.is_set() and self._look_back():
+                with self._query(RECORD) as query:
+                    self._follow([query])
         else:
-            with self._query(queries.RECORD) as first, self._query(queries.DELIVER) as second:
+            with self._query(RECORD) as first, self._query(DELIVER) as second:
                 self._follow([first, second])
         # A new event: the cores process all recorded messages, also after `stop` was set.
         self.stop = threading.Event()
-        with self._query(queries.DELIVER, once=True) as query:
+        with self._query(DELIVER, once=True) as query:
             self._follow([query])
         run = self._refresh()
         delivered = RunTables(self.folder.path).dataframe(self.spark, "delivered")
@@ -128,7 +132,7 @@ class _Stream:
     @contextmanager
     def _query(self, name: str, *, once: bool | None = None) -> Iterator[StreamingQuery]:
         options = self.options if once is None else self.options.ending_when_done()
-        if name == queries.RECORD:
+        if name == RECORD:
             query = queries.record(self.spark, self.folder, self.sources, options, self.keys)
         else:
             query = queries.deliver(self.spark, self.folder, options, self.keys)
@@ -163,7 +167,7 @@ class _Stream:
             self.stop.wait(_POLL_S)
 
     def _tell(self, query: StreamingQuery) -> None:
-        is_record = (query.name or "").startswith(f"fairway {queries.RECORD} ")
+        is_record = (query.name or "").startswith(f"fairway {RECORD} ")
         for told in self.figures.news(query, is_record=is_record):
             if self.progress is not None:
                 self.progress(told)
@@ -171,7 +175,11 @@ class _Stream:
     def _timed_refresh(self) -> float:
         began_s = time.monotonic()
         self._refresh()
+        self._look_back()
         return time.monotonic() - began_s
+
+    def _look_back(self) -> int:
+        return look_back(self.folder, self.sources, self.options, self.keys)
 
     def _refresh(self) -> dict[str, Any]:
         self.refreshes += 1

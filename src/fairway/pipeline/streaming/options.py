@@ -38,6 +38,9 @@ class StreamOptions:
     compaction."""
     settle_ms: int = DEFAULT_SETTLE_MS
     """Age, by its timestamp, at which a message of an archive is read (`fairway.pipeline.sources.archive_stream`)."""
+    late_ms: int | None = None
+    """Age, relative to the last message read, up to which a refresh looks for late messages; 0: none. None: any age in
+    a database; an hour in a node, or if topics or channels are selected (`fairway.pipeline.streaming.late`)."""
     fail_on_data_loss: bool = True
     """Whether to stop if an archive may have removed unread messages."""
     state_partitions: int = field(default_factory=lambda: min(max(2, machine.cores()), MAX_STATE_PARTITIONS))
@@ -49,13 +52,15 @@ class StreamOptions:
             ("every_s", 0),
             ("refresh_s", 0),
             ("settle_ms", 0),
+            ("late_ms", 0),
             ("rows_per_batch", 1),
             ("files_per_batch", 1),
             ("join_batches", 2),
             ("state_partitions", 1),
         ):
-            if getattr(self, name) < least:
-                raise ConfigurationError(f"{name} must be at least {least}, not {getattr(self, name)}")
+            given = getattr(self, name)
+            if given is not None and given < least:
+                raise ConfigurationError(f"{name} must be at least {least}, not {given}")
 
     def identity(self) -> dict[str, Any]:
         """Return the options that must be the same at each start, as values for JSON."""

@@ -26,14 +26,11 @@ from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku import register
 from fairway.pipeline.sources.waku_messages import ArchiveScan, Selection
-from fairway.pipeline.streaming.folder import StreamFolder
+from fairway.pipeline.streaming.folder import DELIVER, RECORD, StreamFolder
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.processor import emitted
 from fairway.pipeline.streaming.recorded import recorded_rows
 from fairway.pipeline.streaming.settling import settled_before
-
-RECORD: Final = "record"
-DELIVER: Final = "deliver"
 
 _STATE_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -63,11 +60,13 @@ def record(
     options: StreamOptions,
     keys: ChannelKeys | None,
 ) -> StreamingQuery:
-    """Start the query that copies the rows of the archives."""
+    """Start the query that copies the rows of the archives, and their late messages."""
     register(spark)
     wanted = at_sources(options.tables.selection, keys)
-    rows = reduce(DataFrame.unionByName, [_followed(spark, source, options, wanted) for source in sources])
-    return _started(spark, rows, RECORD, folder, options, folder.recorded.append)
+    frames = [_followed(spark, source, options, wanted) for source in sources]
+    if any(isinstance(source.scan(), ArchiveScan) for source in sources):
+        frames.append(recorded_rows(spark, folder.late, options.files_per_batch))
+    return _started(spark, reduce(DataFrame.unionByName, frames), RECORD, folder, options, folder.recorded.append)
 
 
 def deliver(
@@ -110,7 +109,7 @@ def _started(
 ) -> StreamingQuery:
     writer = (
         rows.writeStream.foreachBatch(commit)
-        .option("checkpointLocation", folder.checkpoint(name))
+        .option("checkpointLocation", str(folder.checkpoint(name)))
         .queryName(f"fairway {name} {folder.path}")
     )
     if options.once:
