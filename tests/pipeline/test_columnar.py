@@ -382,20 +382,6 @@ def test_segments_within_and_beyond_the_limit(profile):
 
 
 @pytest.mark.parametrize("profile", Profile)
-def test_headers_of_segments_with_numbers_that_none_has(profile):
-    numbers = (0, 1, 2, 3, 2**31 - 1, 2**32 - 1, 2**32, 2**32 + 1, 2**32 + 3, 2**63 - 1, 2**64 - 1)
-    pairs = []
-    for form in (WAKU_SEGMENTS, LIP_243):
-        header = fields_in(form.encode(segment()))
-        for number, field in product(numbers, range(2, 8)):
-            others = [one for one in header if one[0] >> 3 != field]
-            content = joined(sorted([*others, (field << 3, number)]))
-            pairs.append((wire(profile, content=content), None))
-    found = held_to_the_codecs(batch_of(pairs), profile=profile)
-    assert {"ok", "bad-segment"} == set(found.column("status").to_pylist())
-
-
-@pytest.mark.parametrize("profile", Profile)
 def test_what_follows_a_varint_that_is_too_long_is_no_field(profile):
     whole = wire(profile, sender_id="") if profile is Profile.WAKU else wire(profile)
     after_lamport = whole[whole.index(b"\x5a" if profile is Profile.WAKU else b"\x1a") :]
@@ -494,18 +480,6 @@ def test_bytes_behind_null_are_not_read():
     assert found.column("status").to_pylist() == ["not-sds", "ok"]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 255, 256, 3_000])
-def test_batches_of_any_size(rows, seed):
-    rng = random.Random(seed)
-    drawn = [(drawn_payload(rng, profile), METAS[profile]) for profile in [*Profile] * 50]
-    pairs = [drawn[number % 100] for number in range(rows)]
-    batch = batch_of(pairs)
-    found = held_to_the_codecs(batch)
-    without = BatchDecoder(None, None, None).batch(batch)
-    assert found.drop_columns(["bloom_filter", "vouches"]).equals(without)
-    assert found.num_rows == rows
-
-
 @pytest.mark.parametrize("rows", [0, 1, 256, 3_000])
 def test_the_parts_of_a_batch_are_its_rows_each_once(rows, seed):
     rng = random.Random(seed)
@@ -518,14 +492,3 @@ def test_the_parts_of_a_batch_are_its_rows_each_once(rows, seed):
     assert pa.Table.from_batches(parts, whole.schema).sort_by("message_hash").equals(pa.Table.from_batches([whole]))
     mixed = [part for part in parts if set(part.column("status").to_pylist()) - {"ok"}]
     assert len(mixed) <= 1
-
-
-def test_every_row_of_a_great_mixture_comes_out_in_its_place(seed):
-    rng = random.Random(seed)
-    pairs = []
-    for _ in range(600):
-        profile = rng.choice(list(Profile))
-        payload = drawn_payload(rng, profile)
-        pairs.append((damaged(payload, rng) if rng.random() < 0.2 else payload, METAS[profile]))
-    found = held_to_the_codecs(batch_of(pairs))
-    assert found.column("message_hash").to_pylist() == [b"%032d" % number for number in range(600)]

@@ -250,18 +250,3 @@ def test_of_every_message_one_row_in_all_parts_is_the_first(parts, data):
             assert is_repeated.tolist() == [head in several for head in rows]
             kept += [head for head, first in zip(rows, is_first, strict=True) if first]
     assert sorted(kept) == sorted(set(heads))
-
-
-def test_heads_are_different_where_the_first_bytes_are_and_of_whole_hashes_only():
-    hashes = [bytes([number]) + bytes(31) for number in range(200)]
-    heads, others = (keys.heads(pa.array([*hashes, *hashes], pa.binary())) for keys in (KEYS, BucketKeys(b"1" * 32)))
-    assert heads is not None
-    assert others is not None
-    assert len(set(heads.tolist())) == 200
-    assert heads[:200].tolist() == heads[200:].tolist()
-    assert heads.tolist() != others.tolist()
-    for odd in (None, b"", bytes(31), bytes(33)):
-        assert KEYS.heads(pa.array([bytes(32), odd], pa.binary())) is None
-    # The multiplier is of the key, so that the upper half, by which buckets go, depends on every byte of the head.
-    buckets = KEYS.by_number(heads[:200], 16)
-    assert np.bincount(buckets, minlength=16).max() < 40

@@ -19,17 +19,12 @@ from examples import examples
 from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.codes import NOTHING, codes_of, codes_of_pairs, dense, ranked
 from fairway.pipeline.exchange import (
-    NOTE,
-    Bucket,
-    Cut,
     Cutter,
     begin_task,
-    bucketed,
     cut,
     filtered,
     gathered,
     note,
-    notes_of,
     pieces,
     taken,
 )
@@ -40,7 +35,6 @@ SCHEMA = pa.schema(
 KEYS = BucketKeys(bytes(32))
 
 texts = st.none() | st.text(max_size=12) | st.text("x", min_size=250, max_size=260)
-entries = st.fixed_dictionaries({"inner": st.none() | st.binary(max_size=9)})
 rows = st.lists(
     st.fixed_dictionaries(
         {
@@ -139,23 +133,6 @@ def test_contents_that_do_not_get_smaller_are_not_compressed():
     assert size < plain / 2
     size, plain = blobs_of([None, *(os.urandom(1_000) for _ in range(50)), b""])
     assert plain <= size < plain + 2_000
-
-
-def test_kinds_and_notes_stay_apart():
-    numbers, names = pa.table({"n": [1, 2]}), pa.table({"name": ["x"]})
-    blobs = [
-        *cut(numbers, np.array([1, 1], np.uint16), 2, "numbers"),
-        note(rows=3, of="ü"),
-        *cut(names, np.array([1], np.uint16), 2, "names"),
-    ]
-    bucket = gathered(iter(blobs))
-    assert bucket.number == 1
-    assert bucket.tables == {"numbers": numbers, "names": names}
-    assert bucket.table("none", SCHEMA).num_rows == 0
-    (passed_on,) = bucket.notes
-    assert passed_on.column("kind").to_pylist() == [NOTE]
-    assert notes_of(passed_on.column("blob").to_pylist()) == [{"rows": 3, "of": "ü"}]
-    assert gathered(iter([])) == Bucket(0)
 
 
 @pytest.mark.parametrize("content", [os.urandom(1 << 20), bytes(1 << 20)], ids=["random", "compressed to nothing"])
@@ -298,28 +275,6 @@ def test_codes_of_many_columns_do_not_run_over():
     assert dense(codes_of(*columns))[1] == 5_000
     with pytest.raises(ValueError, match="one column"):
         codes_of()
-
-
-@pytest.mark.full
-@pytest.mark.spark
-def test_a_stage_sees_all_rows_of_a_key_in_one_bucket(spark):
-    rows = [(f"channel-{number % 3}", f"id-{number % 50}", number) for number in range(500)]
-    frame = spark.createDataFrame(rows, "channel string, id string, number int").repartition(4)
-
-    def counted(bucket):
-        yield bucket.tables["rows"].group_by(["channel", "id"]).aggregate([("number", "sum")])
-
-    told = bucketed(
-        [Cut(frame=frame, by=("channel", "id"), prepare=lambda table: {"rows": table})],
-        counted,
-        "id string, channel string, number_sum bigint",
-        count=7,
-    ).collect()
-    expected = defaultdict(int)
-    for channel, name, number in rows:
-        expected[channel, name] += number
-    assert len(told) == len(expected)
-    assert {(row.channel, row.id): row.number_sum for row in told} == expected
 
 
 @pytest.mark.spark

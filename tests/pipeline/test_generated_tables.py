@@ -19,8 +19,7 @@ from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.tables import TABLES
 from fairway.testing.archives import GeneratorPlan, generate, truth, write_generated, written_sources
-from fairway.testing.archives.check import CHECKED_TABLES, Difference, differences
-from fairway.testing.archives.figures import FIGURES, told
+from fairway.testing.archives.check import CHECKED_TABLES, differences
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
@@ -129,28 +128,6 @@ def found_differences(told_facts, tables, names=CHECKED_TABLES):
 def test_the_check_for_archives_of_any_size_knows_all_tables_and_finds_nothing(told_facts, tables):
     assert sorted(CHECKED_TABLES) == sorted(table.name for table in STAGED)
     assert found_differences(told_facts, tables) == []
-
-
-def test_the_check_compares_every_column_of_the_figures(told_facts, tables):
-    for name in FIGURES:
-        columns = tables[name].columns
-        # A time stands beside its exact number, which is what the facts tell.
-        exact = [column for column in columns if not {f"{column}_ns", f"{column}_ms"} & set(columns)]
-        assert sorted(told(name, told_facts).columns) == sorted(exact), name
-
-
-def test_the_check_finds_a_row_that_is_not_there_and_rows_that_are_changed(told_facts, tables):
-    many = tables["incomplete"].count()
-    wrong = {
-        "quarantine": tables["quarantine"].orderBy("message_hash").offset(1),
-        "incomplete": tables["incomplete"].withColumn("held", F.col("held") + 1),
-        "bandwidth": tables["bandwidth"].where("part <> 'bloom' OR channel_id <> 'channel-000000'"),
-    }
-    assert found_differences(told_facts, wrong, names=wrong) == [
-        Difference(table="quarantine", excess=0, lacking=1),
-        Difference(table="incomplete", excess=many, lacking=many),
-        Difference(table="bandwidth", excess=0, lacking=1),
-    ]
 
 
 def test_a_written_archive_is_the_same(spark, archive, tmp_path):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -12,15 +10,12 @@ pytest.importorskip("pyspark")
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, cut, notes_of
+from fairway.pipeline.exchange import cut, notes_of
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
-from fairway.pipeline.run.ranges import bounds_of
 from fairway.pipeline.schema import exact_schema
-from fairway.pipeline.sources.open_source import map_scan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
 from fairway.pipeline.stages import decoding_mapper
@@ -52,58 +47,6 @@ def archives(log, tmp_path):
             for message in part:
                 archive.append(SHARD, message)
     return {name: f"sqlite:{tmp_path / name}.db" for name in held}
-
-
-def ingested(spark, archives, root, *, unique, buckets=3):
-    """Run the job, and return the rows of each table and the files by the table's name."""
-    files = TableFiles(root=str(root))
-    job = Ingesting(files=files, keys=BucketKeys(bytes(32)), buckets=buckets, profile=None, channel_keys=None)
-    sources = [partial(map_scan, spark, scan_of(uri, Selection(), name)) for name, uri in archives.items()]
-    frame = job.frame(sources, unique=unique)
-    assert frame.columns == [part.split()[0] for part in BLOBS.split(", ")]
-    notes = notes_of(row.blob for row in frame.select("blob").collect())
-    named: dict[str, list[str]] = {name: [] for name in WRITTEN}
-    for told in notes:
-        if "table" in told:
-            named[told["table"]].append(told["file"])
-    tables = {
-        name: [row for table in files.read(name, own) for row in table.to_pylist()] for name, own in named.items()
-    }
-    return tables, named, [told["sample"] for told in notes if "sample" in told]
-
-
-def test_two_stores_become_tables_in_which_each_message_is_once(spark, archives, tmp_path):
-    tables, named, samples = ingested(spark, archives, tmp_path / "run", unique=False)
-    waku, sds, repeats, quarantine = (tables[name] for name in WRITTEN if name != "contents")
-    assert Counter((*row["sources"], row["copies"]) for row in waku) == {
-        ("a", 1): 3,
-        ("a", "b", 2): 6,
-        ("b", 1): len(waku) - 9,
-    }
-    assert Counter(row["status"] for row in quarantine) == {"forged": 1, "not-sds": 1}
-    assert all(row["sources"] == ["b"] for row in quarantine)
-    assert len(sds) + len(repeats) + len(quarantine) == len(waku)
-    assert len({row["message_hash"] for row in (*sds, *repeats, *quarantine)}) == len(waku)
-    assert [row["reason"] for row in repeats] == ["retransmission"]
-    kinds = Counter(row["kind"] for row in sds)
-    assert kinds == {"content": len(waku) - 4, "sync": 1}
-    assert {channel for sample in samples for channel, *_ in sample["places"]} == {"team"}
-    assert bounds_of(samples, 3)
-    for file in named["sds_messages"]:
-        segments = pq.read_table(tmp_path / "run" / "tables" / "sds_messages" / file)["segment_hash"]
-        assert segments.null_count in {0, len(segments)}, "whole messages and segments are in one file"
-
-
-def test_a_store_alone_gives_the_same_without_the_exchange_by_hash(spark, archives, tmp_path):
-    alone = {"b": archives["b"]}
-    straight, _, _ = ingested(spark, alone, tmp_path / "straight", unique=True)
-    cut, _, _ = ingested(spark, alone, tmp_path / "cut", unique=False, buckets=1)
-
-    def rows(tables):
-        return {name: sorted(tables[name], key=repr) for name in WRITTEN}
-
-    assert rows(straight) == rows(cut)
-    assert pa.Table.from_pylist(straight["waku_messages"])["copies"].unique().to_pylist() == [1]
 
 
 @pytest.mark.full

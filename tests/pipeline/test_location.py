@@ -16,7 +16,6 @@ pytest.importorskip("pyspark")
 from typer.testing import CliRunner
 
 from fairway.archives.export import export
-from fairway.archives.restore import restore
 from fairway.cli import app
 from fairway.errors import ConfigurationError, FairwayError, StorageError, StoreFullError
 from fairway.pipeline.location import Location, local_path, uri_of, without_secrets
@@ -24,8 +23,7 @@ from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.run.sources import RunSource, parse_sources
-from fairway.pipeline.sinks.receipts import read_receipts
+from fairway.pipeline.run.sources import parse_sources
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import Selection
 from grown_runs import empty_run
@@ -93,20 +91,6 @@ def test_an_empty_path_is_not_the_current_folder(words, nowhere):
     assert sorted(child.name for child in nowhere.iterdir()) == ["one.db", "payloads"]
 
 
-def test_a_program_that_gives_one_is_refused_before_anything_is_read():
-    for refused in (
-        lambda: write_html_report("run", ELSEWHERE),
-        lambda: export(None, ELSEWHERE),
-        lambda: restore(None, ELSEWHERE, channel_id="team", sender_id="alice"),
-        lambda: read_receipts(None, ELSEWHERE),
-        lambda: scan_of(f"sqlite:{ELSEWHERE}", Selection()),
-        lambda: scan_of(f"lip76:{ELSEWHERE}?cluster=1", Selection()),
-        lambda: RunSource.parse(f"a=lip76:{ELSEWHERE}"),
-    ):
-        with pytest.raises(ConfigurationError, match="scheme 'ftp' is not supported"):
-            refused()
-
-
 def test_a_uri_that_pathlib_has_shortened_is_still_known_as_one():
     with pytest.raises(ConfigurationError, match="'s3a'"):
         local_path(Path("s3a://bucket/run"), "--out")
@@ -131,12 +115,6 @@ def test_paths_and_file_uris_are_on_this_machine(given, path):
 def test_a_file_of_another_machine_is_refused():
     with pytest.raises(ConfigurationError, match="file of the machine 'backup'"):
         local_path("file://backup/run", "--out")
-
-
-def test_an_archive_may_be_given_as_a_file_uri(nowhere):
-    (nowhere / "one.db").write_bytes(b"1234")
-    assert RunSource.parse(f"sqlite:file://{nowhere}/one.db").size_bytes() == 4
-    assert RunSource.parse("sqlite://one.db").size_bytes() == 4
 
 
 def test_a_location_of_this_machine_is_a_path(nowhere):

@@ -98,9 +98,3 @@ def test_what_is_no_table_of_messages_is_named(archive, spark):
         ConfigurationError, match=rf"{archive.short('other/part-0.parquet')}: cannot be read as Parquet"
     ):
         open_source(spark, f"parquet:{archive.uri('other')}")
-
-
-def test_a_scheme_that_is_not_supported_is_named_without_secrets(spark):
-    with pytest.raises(ConfigurationError, match="'oss://bucket/x', and the scheme 'oss' is not supported") as why:
-        open_source(spark, "parquet:oss://key:secret@bucket/x")
-    assert "secret" not in str(why.value)

@@ -12,13 +12,11 @@ pytest.importorskip("pyspark")
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.options import Profile, SegmentationConfig
-from fairway.pipeline import stages
 from fairway.pipeline.report import report_of
 from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.report.causes import LossCause
 from fairway.pipeline.run import run
 from fairway.pipeline.run.reading import RunTables
-from fairway.pipeline.sources import register
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
@@ -153,55 +151,6 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
         "no-id": 1,
         "bad-segment": 1,
     }
-
-
-@pytest.mark.full
-def test_the_stages_can_be_used_one_by_one_on_the_source_waku(spark, made):
-    register(spark)
-    waku_messages = spark.read.format("waku").option("partitions", 3).load(str(made.path))
-    decoded = waku_messages.transform(stages.decoded).persist()
-    quarantined = decoded.transform(stages.quarantine).collect()
-    assert sorted(row.status for row in quarantined) == ["bad-segment", "no-id", "not-sds", "not-sds"]
-
-    unique = decoded.transform(stages.sds_messages).persist()
-    missing = unique.transform(stages.missing_messages).collect()
-    assert {row.message_id for row in missing} == {
-        message.message_id for message in (made.lost, made.lost_piece, made.broken[1])
-    }
-
-    ordered = stages.sds_ordered(unique, unique.transform(stages.missing_messages)).where("channel_id = 'team'")
-    rows = ordered.orderBy("position").collect()
-    assert [row.position for row in rows] == list(range(1, len(rows) + 1))
-    assert [(row.lamport, row.message_id) for row in rows] == sorted((row.lamport, row.message_id) for row in rows)
-    waiting = {row.message_id for row in rows if row.missing_parents}
-    assert waiting == {
-        message.message_id
-        for message, _ in made.team.sent
-        if message.content
-        and {made.lost.message_id, made.lost_piece.message_id, made.broken[1].message_id}
-        & {entry.message_id for entry in message.causal_history}
-    } - {made.lost.message_id, made.lost_piece.message_id, made.broken[1].message_id}
-
-    acknowledged = {
-        row.message_id: row for row in stages.ack_latency(unique, stages.acknowledgements(unique)).collect()
-    }
-    last_piece = acknowledged[made.pieces[-1].message_id]
-    assert (last_piece.ackers, last_piece.first_by) == (1, "bob")
-    assert last_piece.latency_ms == 1_000
-    # Its neighbours are cited by their own author only.
-    assert acknowledged[made.pieces[0].message_id].ackers == 0
-    # The first message of all is cited by the next two, of two senders: the first of them counts.
-    first = acknowledged[made.team.sent[0][0].message_id]
-    assert (first.ackers, first.first_by) == (2, "bob")
-
-    reassembled = stages.reassembled(unique)
-    payloads = stages.delivered(unique, reassembled).where("segments > 1").collect()
-    assert [bytes(row.payload) for row in payloads] == [made.picture]
-    decoded.unpersist()
-    unique.unpersist()
-    assert sorted(payloads[0].sds_ids) == sorted(
-        piece.message_id for piece in made.pieces if piece is not made.lost_piece
-    )
 
 
 @pytest.mark.full

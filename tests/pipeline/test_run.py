@@ -24,7 +24,7 @@ from fairway.errors import ConfigurationError
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.report.findings import bandwidth_of, report_of
+from fairway.pipeline.report.findings import report_of
 from fairway.pipeline.run import run
 from fairway.pipeline.run.attempt import step_names
 from fairway.pipeline.run.options import RunOptions
@@ -150,34 +150,6 @@ def test_each_store_is_held_against_all(made, finished):
     told = {row["source"]: row for row in rows(finished.out, "store_completeness")}
     assert {name: row["messages"] for name, row in told.items()} == made.stores
     assert all(row["known"] == made.messages == row["messages"] + row["missing"] for row in told.values())
-
-
-def test_every_byte_is_counted_once(finished):
-    parts = {part: size for part, size, _ in bandwidth_of(RunTables(finished.out))}
-    messages, again = rows(finished.out, "sds_messages"), rows(finished.out, "repeats")
-    assert sum(parts.values()) == sum(row["payload_bytes"] for row in (*messages, *again))
-    assert parts["content"] == sum(row["content_bytes"] for row in messages if row["kind"] == "content")
-    assert parts["retransmission"] == sum(row["payload_bytes"] for row in again)
-    assert parts["sync"] == sum(row["payload_bytes"] for row in messages if row["kind"] == "sync")
-
-
-def test_acknowledgements_are_by_others_and_say_how(finished):
-    told = rows(finished.out, "acknowledgements")
-    assert told
-    assert {row["how"] for row in told} == {"cited"}
-    assert all(row["acknowledged_by"] != row["sender_id"] for row in told)
-    latency = {row["message_id"]: row for row in rows(finished.out, "ack_latency")}
-    for row in told:
-        assert latency[row["message_id"]]["ackers"] >= 1
-        assert latency[row["message_id"]]["latency_ms"] >= 0
-
-
-def test_senders_are_held_against_the_rate_limit(finished):
-    told = rows(finished.out, "rate_utilisation")
-    sent = [*rows(finished.out, "sds_messages"), *rows(finished.out, "repeats")]
-    assert sum(row["messages"] for row in told) == len(sent)
-    assert all(row["epoch_start_ms"] % 600_000 == 0 for row in told)
-    assert {row["pct"] for row in told} == {row["messages"] * 10.0 for row in told}
 
 
 def test_the_report_needs_no_spark(finished):

@@ -9,14 +9,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
 
-from examples import examples
 from fairway.options import Profile
 from fairway.pipeline.stages import Status, decoding_mapper
-from fairway.wire.sds import NIM_SDS, WAKU_SDS
-from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
+from fairway.wire.sds import WAKU_SDS
+from fairway.wire.segment import WAKU_SEGMENTS
 from made_messages import message, segment
 
 
@@ -99,13 +96,6 @@ def test_the_header_of_a_segment_has_columns_of_its_own(piece, header):
     assert row["content"] == content
 
 
-def test_the_other_profile_reads_the_other_wire():
-    content = LIP_243.encode(segment(payload_length=12))
-    payload = NIM_SDS.encode(message(content=content))
-    (row,) = decoded(payload, profile=Profile.LOGOS)
-    assert (row["status"], row["message_id"], row["lamport"], row["data_segments"]) == ("ok", "m1", 7, 3)
-
-
 def wire(**changes) -> bytes:
     return WAKU_SDS.encode(message(**changes))
 
@@ -149,12 +139,6 @@ class Mirror:
         return ciphertext[-2::-1]
 
 
-def test_encrypted_messages_are_opened_and_strangers_stay_shut():
-    rows = decoded(Mirror().encrypt(wire()), wire(), encryption=Mirror())
-    assert [row["status"] for row in rows] == ["ok", "not-for-us"]
-    assert rows[0]["message_id"] == "m1"
-
-
 @pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 5], [3_999, 1, 2], [1_000] * 9, [5_000, 10]])
 def test_batches_of_any_size_come_out_row_for_row(sizes):
     payloads = [wire(message_id=f"m{number}") for number in range(sum(sizes))]
@@ -171,13 +155,6 @@ def test_small_batches_are_decoded_together_and_large_ones_alone():
     large = [batch([wire(content=bytes(100_000))] * 100) for _ in range(2)]
     results = list(decoding_mapper(Profile.WAKU)(iter(small + large)))
     assert [result.num_rows for result in results] == [4_000, 4_000, 1_100, 100]
-
-
-@examples(2)
-@given(payloads=st.lists(st.binary(max_size=200), max_size=5))
-def test_no_payload_makes_the_mapper_fail(payloads):
-    for profile in Profile:
-        assert len(decoded(*payloads, profile=profile)) == len(payloads)
 
 
 def test_the_mapper_can_be_shipped_to_executors():

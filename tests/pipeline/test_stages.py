@@ -11,7 +11,6 @@ from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline import stages
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources import WAKU_MESSAGES, open_source
-from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.sds_messages import WITH_CONTENT
 from fairway.pipeline.tables import table_named
 from fairway.protocol.segmentation.reassembler import MAX_REMEMBERED_SENDINGS
@@ -22,7 +21,6 @@ from fairway.wire.waku_message import WakuMessage, message_hash
 pytestmark = pytest.mark.spark
 
 FIRST_NS, LAST_NS = -(2**63), 2**63 - 1
-SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -165,36 +163,6 @@ def test_what_else_stands_under_an_id_is_in_the_quarantine(spark):
     }
 
 
-def test_the_earliest_evidence_counts_and_a_filter_alone_needs_two_participants(spark, sds):
-    unique = sds(
-        {"message_id": "m1"},
-        {"message_id": "m2"},
-        {"message_id": "b1", "sender_id": "bob", "timestamp_ns": 5, "causal_history": cites("m1")},
-        {"message_id": "b2", "sender_id": "bob", "timestamp_ns": 3, "causal_history": cites("m1")},
-        {"message_id": "a2", "sender_id": "alice", "timestamp_ns": 2, "causal_history": cites("m1", "gone")},
-    )
-    evidence = spark.createDataFrame(
-        [
-            ("team", "m1", "bob", "bloom", 1),
-            ("team", "m1", "carol", "bloom", 4),
-            ("team", "m1", "dave", "descendant", 6),
-            ("team", "m2", "carol", "bloom", 4),
-            ("team", "m2", "dave", "bloom", 4),
-        ],
-        exact_ddl(BLOOM_EVIDENCE),
-    )
-    told = stages.acknowledgements(unique, evidence)
-    assert {(row.message_id, row.acknowledged_by, row.how, row["acknowledged_at_ns"]) for row in told.collect()} == {
-        ("m1", "bob", "cited", 3),
-        ("m1", "dave", "descendant", 6),
-        ("m2", "carol", "bloom", 4),
-        ("m2", "dave", "bloom", 4),
-    }
-    latency = {row.message_id: row for row in stages.ack_latency(unique, told).collect()}
-    assert (latency["m1"].ackers, latency["m1"].first_by, latency["m1"].acked_at_ns) == (2, "bob", 3)
-    assert (latency["b1"].ackers, latency["b1"].first_by, latency["b1"].latency_ms) == (0, None, None)
-
-
 def test_timestamps_at_the_ends_of_time_end_nothing_else(sds, repeats):
     messages = sds(
         {"message_id": "m1", "timestamp_ns": FIRST_NS},
@@ -214,48 +182,6 @@ def test_timestamps_at_the_ends_of_time_end_nothing_else(sds, repeats):
 def test_an_impossible_rate_limit_is_refused(sds, repeats, wrong):
     with pytest.raises(ConfigurationError, match="must be positive"):
         stages.rate_utilisation(sds({"message_id": "m1"}), repeats(), **wrong)
-
-
-def test_bytes_go_to_one_part_each(sds, repeats):
-    parts = stages.bandwidth(
-        sds(
-            {"content_bytes": 50, "history_bytes": 20, "bloom_bytes": 10, "repair_bytes": 5},
-            {"kind": "sync", "bloom_bytes": 60},
-            {"kind": "ephemeral", "content_bytes": 90},
-            {"channel_id": "other", "kind": "sync"},
-        ),
-        repeats({"reason": "retransmission"}, {"reason": "retransmission"}, {"reason": "other-shard"}),
-    )
-    assert {(row.channel_id, row.part): (row.bytes, row.messages) for row in parts.collect()} == {
-        ("team", "content"): (140, 2),
-        ("team", "history"): (20, 1),
-        ("team", "bloom"): (10, 1),
-        ("team", "repair"): (5, 1),
-        ("team", "envelope"): (25, 2),
-        ("team", "sync"): (100, 1),
-        ("team", "retransmission"): (200, 2),
-        ("team", "other-shard"): (100, 1),
-        ("other", "sync"): (100, 1),
-    }
-
-
-def test_a_missing_message_comes_with_all_that_others_tell_of_it(sds):
-    told = [("gone", b"hint", "dave")]
-    messages = sds(
-        {"message_id": "m1", "timestamp_ns": 5, "sender_id": "bob", "causal_history": cites("gone", "m2")},
-        {"message_id": "m2", "timestamp_ns": 9, "sender_id": "carol", "causal_history": told},
-        {"message_id": "m3", "timestamp_ns": 9, "sender_id": "alice", "kind": "sync", "causal_history": cites("gone")},
-        {"message_id": "m4", "timestamp_ns": 1, "sender_id": "erin", "kind": "ephemeral", "causal_history": told},
-    )
-    (row,) = stages.missing_messages(messages).collect()
-    assert (row.channel_id, row.message_id, row.sender_id, bytes(row.retrieval_hint)) == (
-        "team",
-        "gone",
-        "dave",
-        b"hint",
-    )
-    assert (row.cited_by, row.first_cited_ns, row.last_cited_ns) == (3, 5, 9)
-    assert (row.first_cited_by, row.last_cited_by) == ("bob", "carol")
 
 
 def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
@@ -281,3 +207,9 @@ def test_segments_beyond_what_can_be_told_apart_are_counted(sds):
         told = stages.reassembled(table, profile).collect()
         assert sum(row.held for row in told) == len(rows)
         assert [row.held for row in told if row.outcome == "excess"] == [3]
+
+
+def test_a_limit_that_lets_nothing_through_is_refused(sds):
+    messages = sds({"message_id": "m1"})
+    with pytest.raises(ConfigurationError, match="max_channel_bytes must be positive, not 0"):
+        stages.sds_ordered(messages, stages.missing_messages(messages), max_channel_bytes=0)

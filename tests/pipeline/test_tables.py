@@ -39,13 +39,6 @@ def test_keys_are_columns_and_names_are_unique():
         assert len(set(table.columns)) == len(table.columns)
 
 
-def test_columns_are_told_apart_also_where_types_hold_commas():
-    columns = table_named("sds_messages").columns
-    assert columns[:3] == ("message_hash", "timestamp", "timestamp_ns")
-    assert "causal_history" in columns
-    assert "retrieval_hint" not in columns
-
-
 @pytest.mark.parametrize("blooms", [False, True])
 def test_a_run_writes_every_table_and_reads_only_what_is_there(blooms):
     there: set[str] = set()
