@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -34,18 +32,11 @@ from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.waku_message import WakuMessage
 from grown_runs import OPTIONS, PLAN, assert_same, decoded, empty_run, generated, grown, write
 from lip76_writing import write_lip76
-from postgres_server import running_postgres
+from postgres_server import postgres_archive
 from rest_store import rest_store
 
 STEPS = 3
 KEY = bytes(range(32))
-SCHEMA = """
-CREATE TABLE messages (
-    pubsubTopic VARCHAR NOT NULL, contentTopic VARCHAR NOT NULL, payload VARCHAR, version INTEGER NOT NULL,
-    id VARCHAR NOT NULL, messageHash VARCHAR NOT NULL, timestamp BIGINT NOT NULL, meta VARCHAR DEFAULT NULL,
-    CONSTRAINT messageIndex PRIMARY KEY (messageHash, timestamp)
-)
-"""
 
 
 def archived(row: dict[str, Any]) -> ArchivedMessage:
@@ -92,41 +83,13 @@ class SqliteGrowing:
                 archive.append(kept.pubsub_topic, message, kept.message_hash)
 
 
-@contextmanager
-def growing_postgres() -> Iterator[Growing]:
-    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
-    with running_postgres() as server, psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute(SCHEMA)
-
-        def put(rows) -> None:
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp,"
-                    " meta) VALUES ('0', %s, %s, %s, %s, %s, %s, %s)",
-                    [
-                        (
-                            kept.message_hash.hex(),
-                            kept.pubsub_topic,
-                            kept.content_topic,
-                            kept.payload.hex(),
-                            kept.version,
-                            kept.timestamp_ns,
-                            kept.meta.hex() if kept.meta else None,
-                        )
-                        for kept in map(archived, rows)
-                    ],
-                )
-
-        yield Growing(server.uri, put)
-
-
 @pytest.fixture(params=["sqlite", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("postgresql", "node"))])
 def growing(request, tmp_path):
     if request.param == "sqlite":
         yield SqliteGrowing(tmp_path / "store.db")
     elif request.param == "postgresql":
-        with growing_postgres() as archive:
-            yield archive
+        with postgres_archive() as (uri, put):
+            yield Growing(uri, lambda rows: put(map(archived, rows)))
     else:
         with rest_store(page=100) as store:
             yield Growing(store.uri, lambda rows: store.add(map(archived, rows)))

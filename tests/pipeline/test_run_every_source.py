@@ -30,19 +30,12 @@ from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 from iso_times import iso
 from lip76_writing import write_lip76
-from postgres_server import running_postgres
+from postgres_server import postgres_archive
 from rest_store import rest_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 KINDS = ("lip76", "http", "parquet", "postgresql")
-SCHEMA = """
-CREATE TABLE messages (
-    pubsubTopic VARCHAR NOT NULL, contentTopic VARCHAR NOT NULL, payload VARCHAR, version INTEGER NOT NULL,
-    id VARCHAR NOT NULL, messageHash VARCHAR NOT NULL, timestamp BIGINT NOT NULL, meta VARCHAR DEFAULT NULL,
-    CONSTRAINT messageIndex PRIMARY KEY (messageHash, timestamp)
-)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -101,25 +94,9 @@ def http(messages):
 @pytest.fixture(scope="module")
 def postgresql(messages):
     """A PostgreSQL with nwaku's table."""
-    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
-    with running_postgres() as server, psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute(SCHEMA)
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp)"
-                " VALUES ('0', %s, %s, %s, %s, 0, %s)",
-                [
-                    (
-                        kept.message_hash.hex(),
-                        kept.pubsub_topic,
-                        kept.content_topic,
-                        kept.payload.hex(),
-                        kept.timestamp_ns,
-                    )
-                    for kept in messages
-                ],
-            )
-        yield server.uri
+    with postgres_archive() as (uri, put):
+        put(messages)
+        yield uri
 
 
 def pipeline_run(out, *sources):

@@ -9,14 +9,53 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fairway.storage.archive import ArchivedMessage
 from patience import PATIENCE_S
+
+SCHEMA = """
+CREATE TABLE messages (
+    pubsubTopic VARCHAR NOT NULL, contentTopic VARCHAR NOT NULL, payload VARCHAR, version INTEGER NOT NULL,
+    id VARCHAR NOT NULL, messageHash VARCHAR NOT NULL, timestamp BIGINT NOT NULL, meta VARCHAR DEFAULT NULL,
+    CONSTRAINT messageIndex PRIMARY KEY (messageHash, timestamp)
+)
+"""
+INSERT = (
+    "INSERT INTO messages (id, messageHash, pubsubTopic, contentTopic, payload, version, timestamp, meta)"
+    " VALUES ('0', %s, %s, %s, %s, %s, %s, %s)"
+)
+
+
+@contextmanager
+def postgres_archive() -> Iterator[tuple[str, Callable[[Iterable[ArchivedMessage]], None]]]:
+    """Start a server with nwaku's table; yield its URI, and a function that puts messages into the table."""
+    psycopg = pytest.importorskip("psycopg", reason="needs the extra 'postgresql'")
+    with running_postgres() as server, psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute(SCHEMA)
+
+        def put(messages: Iterable[ArchivedMessage]) -> None:
+            with connection.cursor() as cursor:
+                cursor.executemany(INSERT, [_columns(kept) for kept in messages])
+
+        yield server.uri, put
+
+
+def _columns(kept: ArchivedMessage) -> tuple[object, ...]:
+    return (
+        kept.message_hash.hex(),
+        kept.pubsub_topic,
+        kept.content_topic,
+        kept.payload.hex(),
+        kept.version,
+        kept.timestamp_ns,
+        kept.meta.hex() if kept.meta else None,
+    )
 
 
 @contextmanager
