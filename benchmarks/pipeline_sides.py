@@ -116,7 +116,7 @@ def measure_spark(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
 
 
 def measure_grown(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:
-    """Run the whole pipeline over all but the newest hundredth of each topic, and then once more with that, too."""
+    """Run the whole pipeline over all but the newest rows, then add those of few channels, then those of the others."""
     source = out.with_name(f"{out.name}-source")
     shutil.rmtree(source, ignore_errors=True)
     newest = _without_newest(archive, source)
@@ -125,34 +125,38 @@ def measure_grown(archive: Path, out: Path, watch: Stopwatch, settings: dict[str
     run([f"store=parquet:{source}"], out, spark=session)
     watch.lap("whole")
     session.stop()
-    pq.write_table(newest, source / "part-newest.parquet", compression="zstd")
-    watch.lap("end of Spark")
-    summary = run([f"store=parquet:{source}"], out)
-    watch.lap(f"{summary.mode}, {summary.new_rows:,} rows")
+    for name, rows in newest.items():
+        pq.write_table(rows, source / f"part-newest-{name}.parquet", compression="zstd")
+        watch.lap("end of Spark")
+        summary = run([f"store=parquet:{source}"], out)
+        watch.lap(f"{summary.mode}, {summary.new_rows:,} {name}")
+        if summary.mode != "grown" or not summary.balance.adds_up:
+            raise SystemExit(f"it is {summary.mode}, because {summary.because}; {summary.balance}")
     shutil.rmtree(source)
-    if summary.mode != "grown" or not summary.balance.adds_up:
-        raise SystemExit(f"it is {summary.mode}, because {summary.because}; {summary.balance}")
     return {table.name: table.rows for table in summary.tables}
 
 
-def _without_newest(archive: Path, folder: Path) -> pa.Table:
-    """Write an archive without the newest hundredth of each topic, as if all had gone on side by side; return that."""
+def _without_newest(archive: Path, folder: Path) -> dict[str, pa.Table]:
+    """Write an archive without its newest rows; return those of a tenth of the topics, and those of the others.
+
+    They are the newest tenth of every tenth topic, and the newest hundredth of the others.
+    """
     rows = ds.dataset(archive).to_table()
     topics = rows["content_topic"].combine_chunks().dictionary_encode().indices.to_numpy()
     order = np.lexsort((rows["timestamp_ns"].to_numpy(), topics))
     starts = np.searchsorted(topics[order], topics[order])
-    sizes = np.bincount(topics)[topics[order]]
     share = np.empty(len(order))
-    share[order] = (np.arange(len(order)) - starts + 1) / sizes
-    rows = rows.take(pa.array(np.argsort(share, kind="stable")))
-    first = rows.num_rows - rows.num_rows // 101
+    share[order] = (np.arange(len(order)) - starts + 1) / np.bincount(topics)[topics[order]]
+    is_of_few = topics % 10 == 0
+    few, others = is_of_few & (share > 0.9), ~is_of_few & (share > 0.99)
+    old = rows.filter(pa.array(~few & ~others))
     folder.mkdir(parents=True)
     count = machine.cores()
     for number in range(count):
-        begin, end = (first * part // count for part in (number, number + 1))
+        begin, end = (old.num_rows * part // count for part in (number, number + 1))
         part = folder / f"part-{number}.parquet"
-        pq.write_table(rows.slice(begin, end - begin), part, row_group_size=_ROW_GROUP, compression="zstd")
-    return rows.slice(first)
+        pq.write_table(old.slice(begin, end - begin), part, row_group_size=_ROW_GROUP, compression="zstd")
+    return {"of a tenth": rows.filter(pa.array(few)), "of the rest": rows.filter(pa.array(others))}
 
 
 def measure_cluster(archive: Path, out: Path, watch: Stopwatch, settings: dict[str, str]) -> Rows:

@@ -21,8 +21,8 @@ import pyarrow as pa
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import RunOptions, RunTables, run, run_with
+from fairway.pipeline.run.growth import WholeRunNeeded
 from fairway.pipeline.run.growth.growing import grow
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA

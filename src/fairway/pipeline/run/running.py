@@ -23,10 +23,10 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.attempt import Attempt
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import HeldRun, RunFolder, holds_run
+from fairway.pipeline.run.growth import WholeRunNeeded
 from fairway.pipeline.run.growth.growing import grow, unchanged
 from fairway.pipeline.run.growth.held_rows import HeldRows
 from fairway.pipeline.run.growth.new_rows import new_rows
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress

@@ -60,7 +60,7 @@ _ADDED: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[str, ...]]]]
     "held": (added_holdings, ()),
 }
 """For each kind of sums: its function of addition, and the columns that choose the bucket; none for one bucket."""
-_READ: Final = {
+SUMMED_COLUMNS: Final = {
     "waku_messages": ("sources", "damaged", "copies"),
     **STATISTICS_INPUT,
     "incomplete": (*STATISTICS_INPUT["incomplete"], "held"),
@@ -68,7 +68,7 @@ _READ: Final = {
     "repeats": tuple(dict.fromkeys([*STATISTICS_INPUT["repeats"], *REPEATED_INPUT, *RATE_INPUT])),
 }
 """The columns of each table that are read."""
-SUMMED: Final = tuple(_READ)
+SUMMED: Final = tuple(SUMMED_COLUMNS)
 """The tables that are read."""
 
 
@@ -86,7 +86,7 @@ class Summing:
 
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
         """Return the notes of the job as rows of `BLOBS`; ``names`` has the files of each table that is read."""
-        places = [(table, name) for table in _READ for name in names[table]]
+        places = [(table, name) for table in SUMMED_COLUMNS for name in names[table]]
         sums = shared_out(spark, places, tasks, self._sums)
         by_sender = in_tasks(exchanged(sums, self.buckets), self._by_sender, BLOBS)
         return in_tasks(exchanged(by_sender, self.buckets), self._by_channel, BLOBS)
@@ -98,10 +98,10 @@ class Summing:
         for table, name in places:
             if table == "delivered":  # counted from the footers, without reading ids
                 counted["carriers"] += self.files.count_values(table, name, "sds_ids")
-            for rows in self.files.read(table, [name], _READ[table]):
+            for rows in self.files.read(table, [name], SUMMED_COLUMNS[table]):
                 if table != "delivered":
                     counted.update(balance_terms_of(table, rows))
-                for kind, sums in self._counted(table, rows).items():
+                for kind, sums in counted_in(table, rows, self.epoch_ms).items():
                     held[kind].append(sums)
                     if sum(part.num_rows for part in held[kind]) > most[kind]:
                         held[kind] = [_ADDED[kind][0](pa.concat_tables(held[kind]))]
@@ -112,17 +112,6 @@ class Summing:
         for kind, parts in held.items():
             add, shared = _ADDED[kind]
             yield from self._cut(kind, add(pa.concat_tables(parts)), shared)
-
-    def _counted(self, table: str, rows: pa.Table) -> Mapping[str, pa.Table]:
-        if table == "waku_messages":
-            return {"held": holdings(rows)}
-        sums = SUMS_OF[table](rows)
-        if table == "sds_messages":
-            sums |= {"parts": bytes_by_part(rows), "transmissions": transmissions(rows, self.epoch_ms)}
-        if table == "repeats":
-            again = transmissions(retransmissions(rows), self.epoch_ms)
-            sums |= {"parts": repeated_bytes(rows), "transmissions": again}
-        return sums
 
     def _cut(self, kind: str, table: pa.Table, shared: Sequence[str]) -> Batches:
         if shared:
@@ -161,6 +150,35 @@ class Summing:
         if bucket.tables:
             sums, latencies = bucket.table("channels", CHANNEL_SUMS), bucket.table("latencies", _CHANNEL_LATENCIES)
             yield self.files.write("channel_stats", bucket.number, channel_rows(sums, latencies))
+
+
+def counted_in(table: str, rows: pa.Table, epoch_ms: int) -> Mapping[str, pa.Table]:
+    """Return the sums that some rows of a table add to, by kind."""
+    if table == "waku_messages":
+        return {"held": holdings(rows)}
+    sums = SUMS_OF[table](rows)
+    if table == "sds_messages":
+        sums |= {"parts": bytes_by_part(rows), "transmissions": transmissions(rows, epoch_ms)}
+    if table == "repeats":
+        again = transmissions(retransmissions(rows), epoch_ms)
+        sums |= {"parts": repeated_bytes(rows), "transmissions": again}
+    return sums
+
+
+def figures_of(rows: Mapping[str, pa.Table], epoch_ms: int, rate_limit: int | None) -> dict[str, pa.Table]:
+    """Return the tables of figures of some channels, from all rows of them in the tables of `STATISTICS_INPUT`."""
+    found = defaultdict[str, list[pa.Table]](list)
+    for table in STATISTICS_INPUT:
+        for kind, counted in counted_in(table, rows[table], epoch_ms).items():
+            found[kind].append(counted)
+    sums, latencies = added_sums(pa.concat_tables(found["sums"])), pa.concat_tables(found["latencies"])
+    channels = channel_sums(sums).select(CHANNEL_SUMS.names).cast(CHANNEL_SUMS)
+    return {
+        "sender_stats": sender_rows(sums, latencies),
+        "channel_stats": channel_rows(channels, added_latencies(latencies, _WHO[:1])),
+        "bandwidth": added_bytes(pa.concat_tables(found["parts"])),
+        "rate_utilisation": utilisation(pa.concat_tables(found["transmissions"]), rate_limit),
+    }
 
 
 def balance_terms(notes: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -66,7 +66,8 @@ def bytes_by_part(sds_messages: pa.Table) -> pa.Table:
         )
         for part in shares
     ]
-    return occurring(pa.concat_tables(rows))
+    parts = pa.concat_tables(rows)
+    return parts.filter(pc.greater(parts.column("messages"), 0))
 
 
 def repeated_bytes(repeats: pa.Table) -> pa.Table:
@@ -80,11 +81,6 @@ def added_bytes(parts: pa.Table) -> pa.Table:
     """Return ``bandwidth`` of the parts of many channels, any number of rows for each."""
     figures = {name: (name, "sum") for name in ("bytes", "messages")}
     return grouped(parts, ["channel_id", "part"], figures)
-
-
-def occurring(parts: pa.Table) -> pa.Table:
-    """Return the parts with at least one message."""
-    return parts.filter(pc.greater(parts.column("messages"), 0))
 
 
 def bandwidth(sds_messages: DataFrame, repeats: DataFrame) -> DataFrame:

@@ -125,12 +125,6 @@ def sums_of_messages(sds_messages: pa.Table) -> pa.Table:
     return _completed(grouped(table, _WHO, {**{name: (name, "sum") for name in figures}, **seen}))
 
 
-def seen_times(sds_messages: pa.Table) -> pa.Table:
-    """Return sums (`SUMS`) with the times of each participant's messages and no counts."""
-    seen = {"first_seen_ns": ("timestamp_ns", "min"), "last_seen_ns": ("timestamp_ns", "max")}
-    return _completed(grouped(sds_messages, _WHO, seen))
-
-
 def sums_of_deliveries(delivered: pa.Table) -> pa.Table:
     """Return the sums (`SUMS`) that delivered messages add to."""
     table = delivered.select(list(_WHO))

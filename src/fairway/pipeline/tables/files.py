@@ -95,7 +95,7 @@ BY_TIME: Final = {
     "acknowledgements": "acknowledged_at_ns",
     "ack_latency": "sent_at_ns",
 }
-"""Tables whose files are sorted by a time, with its column: new rows mostly affect recent rows."""
+"""Tables whose files are sorted by a time, with its column: the segments of a message are in few row groups."""
 
 _FRAME_ROWS: Final = 1_000
 """Rows in a batch to Spark; they may have payloads."""
@@ -120,19 +120,6 @@ class RowGroup:
         if found is None:
             raise KeyError(column)
         return int(found.null_count)
-
-    def has_values(self, column: str) -> bool:
-        """Return whether a column may have a value that is not null."""
-        found = self._statistics(column)
-        return found is None or not found.has_null_count or bool(found.null_count < self.rows)
-
-    def range(self, column: str) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of a column, without nulls; None if the footer does not have them.
-
-        Text is ordered by its bytes in UTF-8, as Python orders it.
-        """
-        found = self._statistics(column)
-        return (found.min, found.max) if found is not None and found.has_min_max else None
 
     def _statistics(self, column: str) -> Any:
         for place in range(self.metadata.num_columns):

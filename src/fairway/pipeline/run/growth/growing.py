@@ -2,57 +2,58 @@
 
 ::
 
-    new rows -> messages -> segments, citations -> logs -> figures: a `TableChange` of each table
+    new rows -> rows of messages and sets of segments -> all rows of the channels that they touch
              -> files of added rows, new files for those with removed rows -> a version of each table
 
-The rules are those of the stages, applied to the new rows and the old rows that they affect. If this is impossible, or
-costs about as much as a whole run, `WholeRunNeeded` is raised, and the tables stay unchanged.
+The rules are those of the stages. If growth is impossible, or costs about as much as a whole run, `WholeRunNeeded` is
+raised, and the tables stay unchanged.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isinf
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf, isinf
 from sys import maxsize
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairway.pipeline.exchange import filtered, notes_of
+from fairway.pipeline.exchange import notes_of
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.location import Location
 from fairway.pipeline.run.folder import HeldRun, RunFolder, TableResult
-from fairway.pipeline.run.growth.channels import heard_changes, segment_changes
-from fairway.pipeline.run.growth.figures import balance_change, figure_changes
-from fairway.pipeline.run.growth.held_rows import HeldRows, RemovedRows, TableChange
-from fairway.pipeline.run.growth.logs import log_changes
-from fairway.pipeline.run.growth.messages import MessageChanges, message_changes
+from fairway.pipeline.run.growth import WholeRunNeeded
+from fairway.pipeline.run.growth.channels import CHANNEL_TABLES, channel_tables
+from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, everything, of_channels
+from fairway.pipeline.run.growth.messages import message_changes
+from fairway.pipeline.run.growth.segments import segment_changes
 from fairway.pipeline.run.growth.topics import grown_topics
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
-from fairway.pipeline.run.ingesting import of_channels
+from fairway.pipeline.run.ingesting import of_channels as of_wanted_channels
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.summary import RunSummary, balance_from, balance_json, balance_of
+from fairway.pipeline.run.summing import balance_terms_of
 from fairway.pipeline.run.topics import CountedTopics
-from fairway.pipeline.stages.channel_log import ROW_BYTES
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.stages.store_completeness import completeness, holdings, named_stores
 from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import TableFiles, told_file
 
 MOST_GROWN: Final = 0.2
-"""Largest share of the rows of a run to add or replace; with more, a whole run is cheaper."""
-MOST_ROWS: Final = 1_000_000
-"""Most rows to add or replace, whatever their share: all of them are in memory."""
+"""Largest share of new rows; with more, a whole run is cheaper."""
+MOST_NEW_ROWS: Final = 1_000_000
+"""Most new rows, whatever their share: all of them are in memory."""
+MOST_TOUCHED_ROWS: Final = 2_000_000
+"""Most SDS messages in channels with new rows: one process makes the tables of all these channels again."""
+_GROUP_ROWS: Final = 250_000
+"""SDS messages of the channels that are in memory at once, unless one channel has more."""
 _STATISTICS: Final = "statistics"
 _READ: Final = "read"
 _TOPICS: Final = "topics"
-_OF_A_LOG: Final = ("history", "repair", "envelope")
-"""Parts of ``bandwidth`` that are at least as large as the ids and citations of a channel."""
 
 NewRows = Callable[[HeldRows, int, Callable[[pa.Table], pa.Table]], pa.Table]
 """Function that returns the new rows, from ``waku_messages``, the limit of new rows, and the filter of wanted rows."""
@@ -69,24 +70,44 @@ def grow(
 ) -> RunSummary:
     """Add new rows to the finished run of a folder, and return the summary.
 
-    ``new`` returns the new rows, ``stores`` are the names of all stores that were read.
-
-    Raises `WholeRunNeeded` if a whole run is needed; the tables are then unchanged.
+    ``new`` returns the new rows, ``stores`` are the names of all stores that were read. Infinite ``most_grown`` lifts
+    all limits. Raises `WholeRunNeeded` if a whole run is needed; the tables are then unchanged.
     """
     began_s = time.monotonic()
     run = folder.held
     assert run is not None, "only a finished run grows"
-    growth = _Growth.of(folder.place, run, options, keys)
-    left = growth.most_rows(most_grown)
-    fresh = new(growth.held["waku_messages"], left, growth.of_channels)
-    messages = growth.messages(fresh)
-    topics = grown_topics(growth.topics, messages.claims, growth.held["sds_messages"])
-    changes = growth.changes(messages, stores)
-    if max(change.removed.num_rows for change in changes.values()) > left:
-        raise WholeRunNeeded("more rows would be replaced than pays")
+    topics = _topics_of(run, options)
+    decoder = BatchDecoder(options.profile, None, keys, channel_topics=options.channel_topics)
+    files = TableFiles(root=folder.place.path, filesystem=folder.place.filesystem)
+    held = {name: HeldRows(files=files, name=name, names=result.names) for name, result in run.results.items()}
+
+    share = most_grown * run.results["waku_messages"].rows
+    limit = maxsize if isinf(most_grown) else min(MOST_NEW_ROWS, int(share))
+    wanted = options.selection.channels
+    fresh = new(held["waku_messages"], limit, lambda rows: of_wanted_channels(rows, wanted, decoder))
+    messages = message_changes(held, fresh, decoder, topics.decided())
+    groups = _groups(held["channel_stats"], messages.tables, inf if isinf(most_grown) else MOST_TOUCHED_ROWS)
+    topics = grown_topics(topics, messages.claims, held["sds_messages"])
+    config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
+    changes = dict(messages.tables) | segment_changes(held, messages, decoder, options.profile, config)
+    held |= {name: held[name].changed(change) for name, change in changes.items()}
+
+    writing = _Writing(files, held)
+    for channels in groups:
+        for name, table in channel_tables(held, channels, options).items():
+            writing.add(name, table)
+    everywhere = pa.concat_arrays([pa.array([], pa.string()), *groups])
+    for name in CHANNEL_TABLES:
+        changes[name] = TableChange.of(name, ("channel_id",), pa.table({"channel_id": everywhere}), None)
+    changes["store_completeness"] = _completeness(held, stores)
     seconds = round(time.monotonic() - began_s, 3)
-    results = {name: growth.written(change, run.results[name], seconds) for name, change in changes.items()}
-    terms = _added(run.manifest["jobs"][_STATISTICS], balance_change(changes))
+    results = {name: writing.changed(name, change, run.results[name], seconds) for name, change in changes.items()}
+
+    terms = dict(run.manifest["jobs"][_STATISTICS])
+    for name, change in changes.items():
+        for sign, rows in ((1, change.added), (-1, change.removed)):
+            for term, count in balance_terms_of(name, rows).items():
+                terms[term] += sign * count
     balance = balance_of(terms, {name: result.rows for name, result in results.items()})
     read = run.manifest["jobs"][_READ] | {_TOPICS: topics.as_json()}
     told = {"balance": balance_json(balance), "seconds": seconds}
@@ -117,103 +138,63 @@ def unchanged(folder: RunFolder) -> RunSummary:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Growth:
-    """A finished run to which new rows are added."""
-
-    held: Mapping[str, HeldRows]
-    files: TableFiles
-    options: RunOptions
-    keys: ChannelKeys | None
-    topics: CountedTopics
-    rows: int
-    """Rows of ``waku_messages``."""
-
-    @classmethod
-    def of(cls, place: Location, run: HeldRun, options: RunOptions, keys: ChannelKeys | None) -> _Growth:
-        if options.blooms:
-            raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
-        files = TableFiles(root=place.path, filesystem=place.filesystem)
-        held = {name: HeldRows(files=files, name=name, names=result.names) for name, result in run.results.items()}
-        topics = run.manifest["jobs"].get(_READ, {}).get(_TOPICS)
-        if topics is None or not topics["complete"]:
-            raise WholeRunNeeded("it is not known which channels in the folder have messages on several topics")
-        rows = run.results["waku_messages"].rows
-        return cls(
-            held=held,
-            files=files,
-            options=options,
-            keys=keys,
-            topics=CountedTopics.from_json([topics]),
-            rows=rows,
-        )
-
-    def most_rows(self, most_grown: float) -> int:
-        """Return the largest number of new rows, and of rows to replace in each table."""
-        return maxsize if isinf(most_grown) else min(MOST_ROWS, int(most_grown * self.rows))
-
-    def of_channels(self, messages: pa.Table) -> pa.Table:
-        """Return the messages of the wanted channels."""
-        return of_channels(messages, self.options.selection.channels, self._decoder())
-
-    def messages(self, fresh: pa.Table) -> MessageChanges:
-        """Return the changes of the tables of messages by new rows."""
-        return message_changes(self.held, fresh, self._decoder(), self.topics.decided())
-
-    def _decoder(self) -> BatchDecoder:
-        options = self.options
-        return BatchDecoder(options.profile, None, self.keys, channel_topics=options.channel_topics)
-
-    def changes(self, messages: MessageChanges, stores: Sequence[str]) -> dict[str, TableChange]:
-        """Return the change of each table."""
-        options, held = self.options, self.held
-        config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
-        found = {**messages.tables, **segment_changes(held, messages, self._decoder(), options.profile, config)}
-        heard, citing = heard_changes(held, found["sds_messages"], found["computed_segments"])
-        found |= heard
-        found |= figure_changes(held, found, epoch_ms=options.epoch_ms, rate_limit=options.rate_limit, stores=stores)
-        self._refuse_large_channels(found["bandwidth"].added, found["channel_stats"].added)
-        found["sds_ordered"] = log_changes(held, found, citing, options.max_channel_bytes)
-        return found
-
-    def _refuse_large_channels(self, bandwidth: pa.Table, channel_stats: pa.Table) -> None:
-        """Raise if a changed log may be too large to order as a whole: only a whole run orders by ranges."""
-        channels = channel_stats["channel_id"].combine_chunks()
-        # Repeats do not change the log of a channel.
-        parts = bandwidth.filter(pc.is_in(bandwidth["channel_id"], value_set=channels))
-        parts = parts.filter(pc.is_in(parts["part"], value_set=pa.array(_OF_A_LOG)))
-        places = pc.index_in(parts["channel_id"], value_set=channels).to_numpy()
-        sizes = channel_stats["content"].to_numpy() * ROW_BYTES
-        np.add.at(sizes, places, parts["bytes"].to_numpy())
-        if (sizes > self.options.max_channel_bytes).any():
-            raise WholeRunNeeded("a channel that grew may be too large to be ordered as a whole")
-
-    def written(self, change: TableChange, before: TableResult, seconds: float) -> TableResult:
-        """Write the changed files of a table, and return the table."""
-        name = before.name
-        gone = RemovedRows.of(change.removed)
-        parts = [part for part in before.parts if part.name not in gone.by_file]
-        for file in gone.by_file:
-            parts += self._without(name, file, gone)
-        if change.added.num_rows:
-            parts.append(self._file(name, change.added))
-        return TableResult.of(name, parts, seconds)
-
-    def _without(self, name: str, file: str, gone: RemovedRows) -> Iterator[TableFile]:
-        """Write a file again without its removed rows."""
-        start, kept = 0, []
-        for rows in self.files.read(name, [file]):
-            counts = gone.counting(file, start, rows.num_rows)
-            start += rows.num_rows
-            kept.append(filtered(rows, counts))
-        rest = pa.concat_tables(kept)
-        if rest.num_rows:
-            yield self._file(name, rest)
-
-    def _file(self, name: str, rows: pa.Table) -> TableFile:
-        (told,) = notes_of([self.files.write(name, 0, rows)["blob"][0].as_py()])
-        return told_file(told)
+def _topics_of(run: HeldRun, options: RunOptions) -> CountedTopics:
+    if options.blooms:
+        raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
+    topics = run.manifest["jobs"].get(_READ, {}).get(_TOPICS)
+    if topics is None or not topics["complete"]:
+        raise WholeRunNeeded("it is not known which channels in the folder have messages on several topics")
+    return CountedTopics.from_json([topics])
 
 
-def _added(terms: Mapping[str, Any], more: Mapping[str, int]) -> dict[str, Any]:
-    return {name: count + more.get(name, 0) for name, count in terms.items()}
+def _groups(channel_stats: HeldRows, changes: Mapping[str, TableChange], most_rows: float) -> list[pa.Array]:
+    """Return the channels of changed messages, in groups that fit in memory."""
+    moved = [part for name in ("sds_messages", "repeats") for part in (changes[name].removed, changes[name].added)]
+    channels = pa.concat_tables(part.select(["channel_id"]) for part in moved)["channel_id"].unique()
+    known = channel_stats.found(("channel_id",), of_channels(channels), ("channel_id", "content", "sync"))
+    sizes = dict.fromkeys(channels.to_pylist(), 0)
+    sizes.update(zip(known["channel_id"].to_pylist(), pc.add(known["content"], known["sync"]).to_pylist(), strict=True))
+    if sum(sizes.values()) > most_rows:
+        raise WholeRunNeeded("the channels that grew have so many messages that a whole run is cheaper")
+    groups: dict[int, list[str]] = defaultdict(list)
+    before = 0
+    for name, size in sizes.items():
+        groups[before // _GROUP_ROWS].append(name)
+        before += size
+    return [pa.array(group, pa.string()) for group in groups.values()]
+
+
+def _completeness(held: Mapping[str, HeldRows], stores: Sequence[str]) -> TableChange:
+    columns = ("sources", "damaged")
+    counts = [holdings(part.all(columns)) for part in held["waku_messages"].by_file()]
+    added = completeness(pa.concat_tables([*counts, named_stores(stores)]))
+    return TableChange.of("store_completeness", ("source",), held["store_completeness"].all(("source",)), added)
+
+
+class _Writing:
+    """Writes the files of changed tables."""
+
+    def __init__(self, files: TableFiles, held: Mapping[str, HeldRows]) -> None:
+        self._files = files
+        self._held = held
+        self._written = defaultdict[str, list[TableFile]](list)
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Write a file with some rows of a table, if there are any."""
+        if rows.num_rows:
+            (told,) = notes_of([self._files.write(name, 0, rows)["blob"][0].as_py()])
+            self._written[name].append(told_file(told))
+
+    def changed(self, name: str, change: TableChange, before: TableResult, seconds: float) -> TableResult:
+        """Write the added rows of a table, write files again that have removed rows, and return the table."""
+        self.add(name, change.added)
+        kept = []
+        for part in before.parts:
+            held = replace(self._held[name], names=[part.name], change=None)
+            chosen = change.is_removed
+            if chosen is None or not held.found(change.by, chosen, change.by[:1]).num_rows:
+                kept.append(part)
+            else:
+                rest = replace(change, added=change.added.slice(0, 0))
+                self.add(name, held.changed(rest).found(change.by, everything))
+        return TableResult.of(name, kept + self._written[name], seconds)

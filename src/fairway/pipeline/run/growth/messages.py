@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from fairway.pipeline.channel_topics import ChannelTopics, topic_refusal
 from fairway.pipeline.codes import codes_of
+from fairway.pipeline.run.growth import WholeRunNeeded
 from fairway.pipeline.run.growth.held_rows import HeldRows, TableChange, among, are_among
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.topics import claims_in
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
@@ -61,7 +61,7 @@ def message_changes(
     copied = _with_copies(known, once.filter(pa.array(again)))
     unseen = once.filter(pa.array(~again))
     refused, decoded = _decoded(unseen, decoder)
-    waku = TableChange.of("waku_messages", known, pa.concat_tables([copied, with_channels(unseen, decoded)]))
+    waku = TableChange.of("waku_messages", _HASH, known, pa.concat_tables([copied, with_channels(unseen, decoded)]))
     claims = claims_in(decoded)
     decoded, elsewhere = _on_topics(decoded, topics)
     if elsewhere.num_rows:
@@ -77,7 +77,7 @@ def message_changes(
     firsts, repeats, left_out = _told_apart(pa.concat_tables([decoded, met]))
     come = firsts.filter(pa.array(~are_among(firsts, held_firsts, _HASH)))
     gone = held_firsts.filter(pa.array(~are_among(held_firsts, firsts, _HASH)))
-    sds = TableChange.of("sds_messages", gone, come)
+    sds = TableChange.of("sds_messages", _HASH, gone, come)
     if left_out.num_rows:
         left_out = _with_stores(
             left_out, after.found(_HASH, among(left_out, _HASH), ("message_hash", "sources", "damaged"))
@@ -89,13 +89,12 @@ def message_changes(
     moved = copied_there.filter(pa.array(are_among(copied_there, met, _HASH)))
     stay = copied_there.filter(pa.array(~are_among(copied_there, moved, _HASH)))
     added = pa.concat_tables([refused, left_out, _with_stores(stay, copied)])
-    quarantine = TableChange.of("quarantine", pa.concat_tables([copied_there, disputed]), added)
     return MessageChanges(
         tables={
             "waku_messages": waku,
             "sds_messages": sds,
-            "repeats": TableChange.of("repeats", held_repeats, repeats),
-            "quarantine": quarantine,
+            "repeats": TableChange.of("repeats", _HASH, held_repeats, repeats),
+            "quarantine": TableChange.of("quarantine", _HASH, pa.concat_tables([copied_there, disputed]), added),
         },
         come=come,
         claims=claims,

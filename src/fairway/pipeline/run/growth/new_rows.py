@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairway.pipeline.run.growth import WholeRunNeeded
 from fairway.pipeline.run.growth.held_rows import HeldRows
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.files_scan import FilesScan, State
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan

@@ -11,11 +11,11 @@ from collections import defaultdict
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairway.pipeline.run.growth.held_rows import HeldRows, among
-from fairway.pipeline.run.growth.whole_run import WholeRunNeeded
-from fairway.pipeline.run.topics import CountedTopics, TopicCount, is_enough
+from fairway.pipeline.run.growth import WholeRunNeeded
+from fairway.pipeline.run.growth.held_rows import HeldRows, of_channels
+from fairway.pipeline.run.topics import CLAIMS, CountedTopics, TopicCount, is_enough
 
-_KEY = ("channel_id", "content_topic")
+_KEY = CLAIMS.names[:2]
 
 
 def grown_topics(known: CountedTopics, claims: pa.Table, sds_messages: HeldRows) -> CountedTopics:
@@ -26,8 +26,7 @@ def grown_topics(known: CountedTopics, claims: pa.Table, sds_messages: HeldRows)
     fresh: defaultdict[str, dict[str | None, int]] = defaultdict(dict)
     for name, topic, messages in zip(*(column.to_pylist() for column in claims.columns), strict=True):
         fresh[name][topic] = messages
-    further = [name for name, topics in fresh.items() if name not in known.channels and len(topics) > 1]
-    if further or _are_elsewhere(claims, known, sds_messages):
+    if _has_another_topic(claims, known, sds_messages):
         raise WholeRunNeeded("a channel got its first message on another content topic")
     grown = {name: _grown(known.channels[name], topics) for name, topics in fresh.items() if name in known.channels}
     return CountedTopics(channels={**known.channels, **grown}, is_complete=known.is_complete)
@@ -43,19 +42,12 @@ def _grown(known: TopicCount, fresh: dict[str | None, int]) -> TopicCount:
     return grown
 
 
-def _are_elsewhere(claims: pa.Table, known: CountedTopics, sds_messages: HeldRows) -> bool:
-    """Return whether a channel that had one topic has old messages on another topic than the new ones."""
-    has_one = pc.invert(pc.is_in(claims["channel_id"], value_set=pa.array(known.channels, pa.string())))
-    claims = claims.filter(has_one).combine_chunks()
-    wanted = dict(zip(*(claims[name].to_pylist() for name in _KEY), strict=True))
-    # All messages of such a channel are on one topic, so any one message shows it.
+def _has_another_topic(claims: pa.Table, known: CountedTopics, sds_messages: HeldRows) -> bool:
+    """Return whether a channel whose messages had one topic now has messages on several."""
+    had_one = pc.invert(pc.is_in(claims["channel_id"], value_set=pa.array(known.channels, pa.string())))
+    pairs = claims.filter(had_one).select(_KEY)
+    chosen = of_channels(pairs["channel_id"].combine_chunks())
     for part in sds_messages.by_file():
-        if not wanted:
-            return False
-        channels = pa.chunked_array([pa.array(wanted, pa.string())])
-        of_channels = among(pa.table([channels], names=["channel_id"]), ("channel_id",))
-        pairs = part.found(_KEY, of_channels, _KEY).group_by(list(_KEY), use_threads=False).aggregate([])
-        for name, topic in zip(*(pairs[name].to_pylist() for name in _KEY), strict=True):
-            if wanted.pop(name, topic) != topic:
-                return True
-    return False
+        pairs = pa.concat_tables([pairs, part.found(("channel_id",), chosen, _KEY)])
+        pairs = pairs.group_by(_KEY, use_threads=False).aggregate([])
+    return bool(pairs.num_rows > len(pairs["channel_id"].unique()))
