@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -102,14 +101,7 @@ class Attempt:
 
     def table(self, name: str) -> DataFrame:
         """Return a table that an earlier job wrote."""
-        schema = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
-        if not self.folder.place.is_local:  # Spark would need a jar of Hadoop
-            return self.files.frame(self.spark, name, self.names(name))
-        files = self.names(name)
-        if not files:
-            return self.spark.createDataFrame([], schema)
-        place = Path(self.files.folder_of(name))
-        return self.spark.read.schema(schema).parquet(*(str(place / file) for file in files))
+        return self.files.frame(self.spark, name, self.names(name), table_named(name).schema)
 
     def told(self, job: str) -> dict[str, Any]:
         """Return the facts of an earlier job."""

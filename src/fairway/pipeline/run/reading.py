@@ -125,13 +125,8 @@ class RunTables:
 
     def dataframe(self, spark: SparkSession, name: str) -> DataFrame:
         """Return a table as a DataFrame of Spark, for tables of any size; executors read it from the same place."""
-        schema, files = self._table(name).schema, self.files(name)
-        if not files:
-            return spark.createDataFrame([], schema)
-        if not self.place.is_local:
-            reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
-            return reading.frame(spark, name, [file.name for file in files])
-        return spark.read.schema(schema).parquet(*(file.path for file in files))
+        reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
+        return reading.frame(spark, name, [file.name for file in self.files(name)], self._table(name).schema)
 
     def head(
         self,

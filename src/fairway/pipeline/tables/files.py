@@ -36,7 +36,7 @@ from fairway.pipeline.schema import INSTANT, arrow_schema
 from fairway.pipeline.stages.bloom_evidence import BLOOM_EVIDENCE
 from fairway.pipeline.stages.decoded import CONTENT
 from fairway.pipeline.tables.delta import TableFile
-from fairway.pipeline.tables.registry import TABLES, table_named
+from fairway.pipeline.tables.registry import TABLES
 from fairway.pipeline.tables.statistics import statistics_of
 
 TABLES_FOLDER: Final = "tables"
@@ -223,8 +223,15 @@ class TableFiles:
                         table = parquet.read_row_group(group, columns=shape.names, use_threads=False)
                         yield table.select(shape.names).cast(shape)
 
-    def frame(self, spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
-        """Return some files of a table as a DataFrame, a file for each partition, read by the tasks with Arrow."""
+    def frame(self, spark: SparkSession, name: str, files: Sequence[str], schema: str) -> DataFrame:
+        """Return some files of a table as a DataFrame with this schema in DDL; Spark reads only files on a disk itself.
+
+        Of others, tasks read a file for each partition with Arrow, because Spark would need a jar of Hadoop.
+        """
+        if not files:
+            return spark.createDataFrame([], schema)
+        if isinstance(self.filesystem, LocalFileSystem):
+            return spark.read.schema(schema).parquet(*(posixpath.join(self.folder_of(name), file) for file in files))
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -232,8 +239,7 @@ class TableFiles:
                     for table in self.read(name, [files[number]]):
                         yield from table.to_batches(max_chunksize=_FRAME_ROWS)
 
-        columns = WORK_TABLES[name] if name in WORK_TABLES else table_named(name).schema
-        return in_tasks(spark.range(0, len(files), 1, max(1, len(files))), rows, columns)
+        return in_tasks(spark.range(0, len(files), 1, len(files)), rows, schema)
 
     def count_values(self, name: str, file: str, column: str) -> int:
         """Return the number of values in all lists of a column of a file; an empty list or null counts as one.
