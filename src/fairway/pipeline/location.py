@@ -106,11 +106,6 @@ def is_in_hadoop(scheme: str) -> bool:
     return scheme in _OF_HADOOP
 
 
-def is_in_object_store(place: str | PathLike[str]) -> bool:
-    """Return whether a place is a URI of an object store that `Location` supports."""
-    return scheme_of(place) in _ARROW_NAMES.keys() - _OF_HADOOP
-
-
 def local_path(place: str | PathLike[str], use: str) -> Path:
     """Return the path of a place that must be on this machine: a path, or a URI like ``file:///shared/run``.
 
@@ -234,16 +229,6 @@ class Location:
         assert self.is_local, f"{self.shown} is not on this machine"
         return Path(self.path)
 
-    @property
-    def draft(self) -> Self:
-        """Return the temporary file of `put` on a file system with folders. A killed process may leave it behind."""
-        name = f".{self.name}.new"
-        return replace(
-            self,
-            path=posixpath.join(posixpath.dirname(self.path), name),
-            shown=posixpath.join(posixpath.dirname(self.shown), name),
-        )
-
     def info(self) -> FileInfo:
         """Return its type (`FileType.NotFound` if it does not exist), size and modification time."""
         with self._named_errors():
@@ -304,12 +289,12 @@ class Location:
         if self.is_local:
             replace_whole(self.local, content)
         elif has_folders(self.filesystem):
-            # Written to a draft, because readers see an open file.
-            draft = self.draft
-            with draft.opened() as file:
-                file.write(content)
+            # Readers see an open file, so the content is first in another, which a killed process may leave behind.
+            draft = posixpath.join(posixpath.dirname(self.path), f".{self.name}.new")
             with self._named_errors():
-                self.filesystem.move(draft.path, self.path)
+                with self.filesystem.open_output_stream(draft) as file:
+                    file.write(content)
+                self.filesystem.move(draft, self.path)
         else:
             with self.opened() as file:
                 file.write(content)

@@ -81,17 +81,6 @@ def files_of(table: DeltaTable) -> list[TableFile]:
     return [TableFile(unquote(path), rows, size) for path, rows, size in sorted(zip(*columns, strict=True))]
 
 
-def range_of(table: DeltaTable, column: str) -> tuple[Any, Any]:
-    """Return the least and the greatest value of a column in all files of a version, from the log; None if unknown."""
-    told = pa.table(table.get_add_actions(flatten=True))
-    ends: list[Any] = []
-    for kind, choose in (("min", min), ("max", max)):
-        name = f"{kind}.{column}"
-        values = told[name].drop_null().to_pylist() if name in told.column_names else []
-        ends.append(choose(values, default=None))
-    return ends[0], ends[1]
-
-
 def commit(
     place: Location, schema: pa.Schema, files: Sequence[TableFile], *, transaction: tuple[str, int] | None = None
 ) -> int:
