@@ -111,15 +111,14 @@ class Attempt:
         """Carry out all unfinished jobs, and finish the run."""
         began_s = time.monotonic()
         planned = tuple(jobs(self.options))
-        left = self._unfinished(planned)
-        resumed = sum(name not in WORK_TABLES for job in planned if job not in left for name in job.writes)
+        finished = [job for job in planned if self.folder.facts(job.name) is not None]
+        resumed = sum(name not in WORK_TABLES for job in finished for name in job.writes)
         steps = Steps(folder=self.folder, names=step_names(self.options), progress=progress)
         for place, job in enumerate(planned):
-            if job not in left:
+            if job in finished:
                 steps.keep(job.name, job.writes)
                 self._drop_work(planned[place + 1 :])  # an earlier attempt may have ended before this
                 continue
-            self.folder.forget_job(job.name, job.writes)
             steps.begin(job.name)
             with lent_settings(self.spark, _SETTINGS):
                 results = self._take(job)
@@ -136,20 +135,6 @@ class Attempt:
             resumed=resumed,
             because=self.folder.whole_because,
         )
-
-    def _unfinished(self, planned: Sequence[Job]) -> tuple[Job, ...]:
-        """Return the unfinished jobs, and the jobs whose removed tables they read."""
-        left: list[Job] = []
-        needed: set[str] = set()
-        results = self.folder.results
-        for job in reversed(planned):
-            is_finished = self.folder.facts(job.name) is not None
-            kept = all(name in results for name in job.writes if name not in WORK_TABLES)
-            readable = all(name in results for name in needed.intersection(job.writes))
-            if not (is_finished and kept and readable):
-                left.append(job)
-                needed.update(job.reads)
-        return tuple(left)
 
     def _take(self, job: Job) -> tuple[TableResult, ...]:
         """Carry out a job, and add its tables to the folder."""

@@ -25,7 +25,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -186,19 +186,14 @@ class RunFolder:
             self.whole_because = interrupted.get("because")
             self._begin()
             return
-        there = self._there(finished) if self._is_run and because in {None, _OTHER_SOURCES} else {}
-        if finished is None or not there:
-            self._begin_new(because)
-        elif len(there) == len(finished["tables"]) and finished["state"] == _COMPLETE:
-            self._state = finished
-            self.held = HeldRun(results=there, manifest=finished, has_these_sources=because is None)
-        elif because is None:
-            # Files of some tables are gone: their jobs are repeated.
-            kept = {name: _told(replace(result, version=None)) for name, result in there.items()}
-            self._state = finished | {"tables": kept}
-            self._begin()
-        else:
-            self._begin_new(because)
+        if finished is not None and self._is_run and because in {None, _OTHER_SOURCES}:
+            results = self._held_by(finished)
+            if results is not None:
+                self._state = finished
+                self.held = HeldRun(results=results, manifest=finished, has_these_sources=because is None)
+                return
+            because = because or "a file of the tables in the folder is gone or damaged"
+        self._begin_new(because)
 
     def begin_anew(self, because: str) -> None:
         """Begin a new run instead of the one in ``held``, for the reason ``because``."""
@@ -210,15 +205,13 @@ class RunFolder:
         self.whole_because = because
         self._begin()
 
-    def _there(self, finished: Mapping[str, Any] | None) -> dict[str, TableResult]:
-        """Return the tables of a finished run that have all their files."""
-        found: dict[str, TableResult] = {}
-        for name, told in ({} if finished is None else finished["tables"]).items():
-            with suppress(StorageError):  # the log of the table is gone
-                result = self._committed(name, told)
-                if self._is_there(result):
-                    found[name] = result
-        return found
+    def _held_by(self, finished: Mapping[str, Any]) -> dict[str, TableResult] | None:
+        """Return the tables of a finished run; None if a file of them is missing."""
+        try:
+            found = {name: self._committed(name, told) for name, told in finished["tables"].items()}
+        except StorageError:  # the log of a table is gone
+            return None
+        return found if all(map(self._is_there, found.values())) else None
 
     def _committed(self, name: str, told: Mapping[str, Any]) -> TableResult:
         table = opened(self.place_of(name), int(told["version"]))
@@ -245,15 +238,6 @@ class RunFolder:
             self._keep(result)
         self._state["jobs"][job] = dict(facts)
         self._save()
-
-    def forget_job(self, job: str, tables: Iterable[str]) -> None:
-        """Forget a job and its tables, so that they are written again."""
-        self._state["jobs"].pop(job, None)
-        for name in tables:
-            self._state["tables"].pop(name, None)
-        self._save()
-        for name in tables:
-            self.place_of(name, work=True).remove()
 
     @property
     def path(self) -> Path:
@@ -324,10 +308,14 @@ class RunFolder:
             self._lock.release()
 
     def _begin(self) -> None:
-        """Begin an attempt, without earlier tables that have lost a file."""
+        """Begin an attempt. If a file is gone, a batch writes its table again, and a run makes all tables anew."""
         tables = self._state["tables"]
-        for name in [name for name, result in self.results.items() if not self._is_there(result)]:
-            del tables[name]
+        lost = [name for name, result in self.results.items() if not self._is_there(result)]
+        if lost and self._is_run:
+            tables.clear()
+            self._state["jobs"] = {}
+        for name in lost:
+            tables.pop(name, None)
         self._state["attempts"] += 1
         self._state["state"] = "running"
         self._state["given_in"] = _here()
