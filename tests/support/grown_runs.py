@@ -157,7 +157,7 @@ def empty_run(out: str | Path, source: Path | str, options: RunOptions = OPTIONS
 
 def grown(out: str | Path, sources: Sequence[str], options: RunOptions = OPTIONS) -> RunSummary:
     """Add all new rows to a finished run; a full run instead of that is an error."""
-    parsed = parse_sources(sources)
+    parsed = [source.listed(options.selection) for source in parse_sources(sources)]
     described = [source.described() for source in parsed]
     folder = RunFolder.open_for(out, described, options.as_json(), None)
     assert folder.held is not None, "there is a finished run with these options"
