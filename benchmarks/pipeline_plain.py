@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairway.pipeline.stages.decoded import decoding_mapper
-from fairway.pipeline.stages.reassembled import group_mapper
+from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION, reassembled_rows, segments_in
 
 _EPOCH_MS = 600_000
 _NANOSECONDS_PER_MILLISECOND = 1_000_000
 _BATCH_ROWS = 1_000
-_GROUP = ("channel_id", "sender_id", "segment_hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +123,8 @@ class PlainPipeline:
     def _reassemble(self) -> None:
         rows = [message.row for message in self._unique.values()]
         unique = self._sds.take(rows)
-        segments = unique.filter(pa.compute.is_valid(unique.column("segment_hash")))
-        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for row, key in enumerate(zip(*(segments.column(name).to_pylist() for name in _GROUP), strict=True)):
-            groups[key].append(row)
-        mapper = group_mapper(None)
-        made = [mapper(segments.take(rows)) for rows in groups.values()]
-        self._reassembled = pa.concat_tables(made).to_pylist() if made else []
+        parts = reassembled_rows(segments_in(unique), None, ARCHIVE_SEGMENTATION)
+        self._reassembled = [row for part in parts for row in part.to_pylist()]
         whole = pa.compute.and_(
             pa.compute.is_null(unique.column("segment_hash")), pa.compute.not_equal(unique.column("kind"), "sync")
         )

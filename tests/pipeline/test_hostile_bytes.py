@@ -27,10 +27,10 @@ from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoded import decoding_mapper
 from fairway.pipeline.stages.decoding import Status
 from fairway.pipeline.stages.message_hashes import message_hashes
-from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.simulation import Plan, World
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.segment import WAKU_SEGMENTS, Segment
+from segment_sets import reassembled
 
 FLOOD = int(os.environ.get("FAIRWAY_POISON_ROWS", "2000"))
 SHARD = "/waku/2/rs/1/0"
@@ -195,27 +195,24 @@ def test_a_flood_of_segments_of_one_hash_costs_its_sender_and_nobody_else(shape)
         except SegmentError:
             headers.append(None)
     read = [(content, header) for content, header in zip(contents, headers, strict=True) if header is not None]
-    table = pa.table(
+    found = reassembled(
         {
-            "channel_id": ["team"] * len(read),
-            "sender_id": ["eve"] * len(read),
-            "segment_hash": [header.payload_hash for _, header in read],
-            "profile": ["waku"] * len(read),
-            "message_id": [f"id-{number}" for number in range(len(read))],
-            "lamport": pa.array([number % 7 for number in range(len(read))], pa.int64()),
-            "timestamp_ns": pa.array(range(len(read)), pa.int64()),
-            "is_parity": [header.is_parity for _, header in read],
-            "segment_index": pa.array([header.index for _, header in read], pa.int32()),
-            "content": [content for content, _ in read],
-            "causal_history": [
-                [{"message_id": f"id-{number + step}", "sender_id": "eve"} for step in (-2, -1, 0, 1)]
-                for number in range(len(read))
-            ],
+            "channel_id": "team",
+            "sender_id": "eve",
+            "segment_hash": header.payload_hash,
+            "profile": "waku",
+            "message_id": f"id-{number}",
+            "lamport": number % 7,
+            "timestamp_ns": number,
+            "is_parity": header.is_parity,
+            "segment_index": header.index,
+            "content": content,
+            "causal_history": [{"message_id": f"id-{number + step}", "sender_id": "eve"} for step in (-2, -1, 0, 1)],
         }
+        for number, (content, header) in enumerate(read)
     )
-    found = group_mapper(None)(table)
-    assert sum(found.column("held").to_pylist()) == len(read) > flood / 2
-    assert "complete" not in found.column("outcome").to_pylist()
+    assert sum(row["held"] for row in found) == len(read) > flood / 2
+    assert "complete" not in {row["outcome"] for row in found}
 
 
 def odd_archive(path, **changes):

@@ -15,19 +15,16 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import IdRule, Profile, SegmentationConfig
-from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.lost_segments import SIBLINGS_CITED
 from fairway.pipeline.stages.reassembled import (
     ARCHIVE_SEGMENTATION,
     SEGMENTS,
-    group_mapper,
-    reassembled_rows,
     segments_in,
 )
-from fairway.pipeline.tables import table_named
 from fairway.protocol.sds.message_id import make_message_id
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS
+from segment_sets import as_sds, reassembled
 
 CONFIG = SegmentationConfig(segment_size_bytes=256)
 FORMATS = {Profile.WAKU: WAKU_SEGMENTS, Profile.LOGOS: LIP_243}
@@ -66,7 +63,7 @@ def reassemble(
     rows: list[dict], profile: Profile = Profile.WAKU, config: SegmentationConfig = ARCHIVE_SEGMENTATION
 ) -> list[dict]:
     shuffled = random.Random(4).sample(rows, len(rows))
-    return group_mapper(profile, config=config)(pa.Table.from_pylist(shuffled)).to_pylist()
+    return reassembled(shuffled, profile, config)
 
 
 def renamed(rows: list[dict]) -> list[dict]:
@@ -294,12 +291,6 @@ def test_whatever_comes_the_payload_is_right_or_there_is_none(size, data):
         assert set(result["rebuilt_ids"]) == {row["message_id"] for row in rows} - set(result["sds_ids"])
 
 
-def as_sds(rows: list[dict]) -> pa.Table:
-    """Return rows of ``sds_messages`` with the segments that are given."""
-    schema = exact_schema(table_named("sds_messages").schema).append(pa.field("content", pa.binary()))
-    return pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema)
-
-
 def test_of_a_long_history_the_newest_entries_go_with_a_segment():
     history = [
         {"message_id": f"m{number}", "sender_id": "alice", "retrieval_hint": b"h"}
@@ -336,7 +327,6 @@ def test_groups_among_others_come_out_as_each_does_alone(data, profile):
     groups = {}
     for row in rows:
         groups.setdefault((row["sender_id"], row["segment_hash"]), []).append(row)
-    alone = [row for group in groups.values() for row in group_mapper(profile)(as_sds(group)).to_pylist()]
-    table = segments_in(as_sds(data.draw(st.permutations(rows))))
-    made = [row for part in reassembled_rows(table, profile, ARCHIVE_SEGMENTATION) for row in part.to_pylist()]
+    alone = [row for group in groups.values() for row in reassembled(group, profile)]
+    made = reassembled(data.draw(st.permutations(rows)), profile)
     assert sorted(made, key=repr) == sorted(alone, key=repr)

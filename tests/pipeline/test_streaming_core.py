@@ -10,13 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from fairway.options import Profile, SegmentationConfig
 from fairway.pipeline.schema import columns_of, exact_ddl
-from fairway.pipeline.stages.reassembled import group_mapper
 from fairway.pipeline.streaming import channel_core
 from fairway.pipeline.streaming.channel_core import EMITTED, ChannelCore, StreamedMessage
 from fairway.pipeline.streaming.gaps import MAX_MISSING, MAX_SEEN, Gaps
@@ -24,6 +22,7 @@ from fairway.pipeline.streaming.processor import ChannelProcessor
 from fairway.protocol.segmentation.open_sets import Quotas
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
+from segment_sets import reassembled
 
 COLUMNS = columns_of(exact_ddl(EMITTED))
 SMALL = SegmentationConfig(segment_size_bytes=128, parity_rate=0.5)
@@ -149,29 +148,24 @@ def test_the_same_payload_sent_again_is_delivered_again():
 
 
 def batch_answer(arrivals):
-    """Return the complete messages that the stage of a run makes of segments, each group as a whole."""
-    groups = {}
-    for arrival in arrivals:
-        groups.setdefault((arrival.sender_id, arrival.segment_hash), []).append(arrival)
+    """Return the complete messages that the stage of a run makes of segments."""
+    rows = [
+        {
+            "channel_id": "team",
+            "sender_id": one.sender_id,
+            "segment_hash": one.segment_hash,
+            "message_id": one.message_id,
+            "lamport": one.lamport,
+            "timestamp_ns": one.timestamp_ns,
+            "is_parity": one.is_parity,
+            "segment_index": WAKU_SEGMENTS.decode(one.content).index,
+            "content": one.content,
+        }
+        for one in arrivals
+    ]
     complete = Counter()
-    for group in groups.values():
-        rows = [
-            {
-                "channel_id": "team",
-                "sender_id": one.sender_id,
-                "segment_hash": one.segment_hash,
-                "message_id": one.message_id,
-                "lamport": one.lamport,
-                "timestamp_ns": one.timestamp_ns,
-                "is_parity": one.is_parity,
-                "segment_index": WAKU_SEGMENTS.decode(one.content).index,
-                "content": one.content,
-                "causal_history": [],
-            }
-            for one in group
-        ]
-        for row in group_mapper(Profile.WAKU)(pa.Table.from_pylist(rows)).to_pylist():
-            complete[row["sender_id"], row["payload"]] += row["outcome"] == "complete"
+    for row in reassembled(rows, Profile.WAKU):
+        complete[row["sender_id"], row["payload"]] += row["outcome"] == "complete"
     return +complete
 
 

@@ -12,7 +12,7 @@ missing message. If the id is a guess, it is in ``guessed_ids``: it counts as mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
@@ -86,9 +86,6 @@ _NEVER_EXPIRES_MS: Final = 0
 _ENDED: Final = frozenset({"complete", "hash-mismatch"})
 _READ_BYTES: Final = 16_777_216
 """Bytes of segments that are split into groups at once, beside those of one group."""
-
-GroupMapper = Callable[[pa.Table], pa.Table]
-"""Function from the segments of one group to rows of ``reassembled``."""
 
 
 def reassembled(
@@ -208,17 +205,6 @@ def _rows_of(segments: pa.Table) -> Iterator[dict[str, Any]]:
     columns = (segments.column(name).to_pylist() for name in names)
     for start, end, *values in zip([0, *ends], ends, *columns, strict=False):
         yield {**dict(zip(names, values, strict=True)), "causal_history": tuple(cited[start:end])}
-
-
-def group_mapper(profile: Profile | None = None, *, config: SegmentationConfig = ARCHIVE_SEGMENTATION) -> GroupMapper:
-    """Return the function that turns the segments of one group into rows of ``reassembled``."""
-
-    def reassemble_group(table: pa.Table) -> pa.Table:
-        rows = list(_rows_of(table))
-        told = list(_reassembled_group(rows, 0, profile, config))
-        return pa.Table.from_pylist(told, schema=_ARROW_SCHEMA)
-
-    return reassemble_group
 
 
 @dataclass(slots=True, kw_only=True)
