@@ -278,7 +278,7 @@ def _hasty(history: int, faster: int) -> ReliableChannelOptions:
     """Return options whose timers all run so many times faster than those of RELIABLE-CHANNEL-API."""
     usual = ReliableChannelOptions()
     return ReliableChannelOptions(
-        sync_min_interval_ms=usual.sync_min_interval_ms // faster,
+        sync_min_interval_ms=30_000 // faster,
         retry_interval_ms=usual.retry_interval_ms // faster,
         retrieve_frequency_ms=10_000 // faster,
         sweep_in_buf_interval_ms=usual.sweep_in_buf_interval_ms // faster,

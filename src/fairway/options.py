@@ -333,8 +333,9 @@ class ReliableChannelOptions:
     """Wire format of the channel."""
     delivery: Delivery = Delivery.CAUSAL
     """When the application gets a received message."""
-    sync_min_interval_ms: int = 30_000
-    """Sync messages are sent at a random time within this; 0 = never."""
+    sync_min_interval_ms: int | None = None
+    """Sync messages are sent at a random time within this after news, and then less and less often; 0 = never.
+    None: 2 s, or 30 s under a rate limit."""
     retry_interval_ms: int = 30_000
     """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long."""
     max_retry_attempts: int = 10
@@ -458,7 +459,6 @@ class ReliableChannelOptions:
             profile=Profile.LOGOS,
             retry_interval_ms=5_000,
             max_retry_attempts=5,
-            sync_min_interval_ms=2_000,
             segmentation=SegmentationConfig(parity_rate=0.0),
             sds=SdsConfig(repair=RepairConfig(t_max_ms=300_000)),
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.options import Advanced, ReliableChannelOptions, RepairConfig, SdsConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, RepairConfig, SdsConfig
 from fairway.protocol.effects import Purpose, QueryStore
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.outgoing.sync_timer import SyncTimer
@@ -30,11 +30,48 @@ def acquainted(peer, *names, options=None):
     return first, *others
 
 
-def test_a_received_message_is_acknowledged_within_half_the_interval(peer):
+def test_a_received_message_is_acknowledged_within_a_second(peer):
     for name in ("bob", "carol", "dave", "erin"):
         _, other = acquainted(peer, "alice", name)
-        other.pass_time(15_001)
+        other.pass_time(1_001)
         assert len(syncs(other)) == 1, name
+
+
+def test_the_last_message_of_a_burst_is_announced_soon_and_then_less_and_less_often(peer):
+    alice, bob = acquainted(peer, "alice", "bob")
+    for number in range(3):
+        alice.now_ms += 500
+        alice.send(b"%d" % number)
+    alice.pass_time(15_000)
+    first_ms, *later_ms = [at_ms - alice.now_ms + 15_000 for at_ms in times_of(syncs(alice))]
+    assert 1_000 <= first_ms <= 2_001
+    assert len(later_ms) in (2, 3)
+    bob.receive(syncs(alice)[0])
+    assert alice.content()[-1].sds_id in bob.stack.sds.missing
+
+
+@pytest.mark.parametrize("interval_ms", [10_000, 30_000])
+def test_an_interval_of_sync_messages_that_is_set_is_kept(peer, interval_ms):
+    options = ReliableChannelOptions(sync_min_interval_ms=interval_ms)
+    alice, bob = acquainted(peer, "alice", "bob", options=options)
+    bob.pass_time(interval_ms // 4)
+    assert not syncs(bob)
+    bob.pass_time(interval_ms // 4 + 1)
+    assert len(syncs(bob)) == 1
+    alice.pass_time(interval_ms // 2)
+    assert not syncs(alice)
+    alice.pass_time(interval_ms // 2 + 1)
+    assert len(syncs(alice)) == 1
+
+
+def test_under_a_rate_limit_sync_messages_wait_as_long_as_specified(peer):
+    """They use up transmissions that messages of the application need."""
+    limit = RateLimitConfig(enabled=True, messages_per_epoch=1_000)
+    _, bob = acquainted(peer, "alice", "bob", options=ReliableChannelOptions(rate_limit=limit))
+    bob.pass_time(7_500)
+    assert not syncs(bob)
+    bob.pass_time(15_000)
+    assert len(syncs(bob)) == 1
 
 
 def times_of(publications):
@@ -45,8 +82,8 @@ def test_sync_messages_become_rarer_while_nothing_happens_but_never_end(peer):
     _, bob = acquainted(peer, "alice", "bob")
     bob.pass_time(6 * HOUR_MS)
     gaps = [after - before for before, after in itertools.pairwise(times_of(syncs(bob)))]
-    assert all(30_000 * 2**doubled <= gap <= 60_001 * 2**doubled for doubled, gap in enumerate(gaps[:5]))
-    assert all(480_000 <= gap <= 960_001 for gap in gaps[5:])
+    assert all(2_000 * 2**doubled <= gap <= 4_001 * 2**doubled for doubled, gap in enumerate(gaps[:8]))
+    assert all(480_000 <= gap <= 960_001 for gap in gaps[8:])
     assert len(gaps) > 20
 
 
@@ -57,7 +94,7 @@ def test_received_content_ends_the_long_wait_for_a_sync_message(peer):
     alice.now_ms = bob.now_ms
     alice.send(b"news")
     bob.receive(alice.content()[-1])
-    bob.pass_time(15_001)
+    bob.pass_time(1_001)
     assert len(syncs(bob)) == told + 1
 
 
@@ -83,7 +120,7 @@ def test_a_sync_message_of_somebody_who_lacks_something_is_answered_soon(peer):
     carol.pass_time(15_001)
     told = len(syncs(bob))
     bob.receive(*syncs(carol)[-1:])
-    bob.pass_time(15_001)
+    bob.pass_time(1_001)
     assert len(syncs(bob)) == told + 1
     carol.receive(syncs(bob)[-1])
     assert carol.stack.statistics().missing == 1
@@ -122,8 +159,8 @@ def test_a_copy_that_a_store_brings_waits_for_no_acknowledgement(peer):
 def test_a_sync_message_of_another_participant_suppresses_ours(peer):
     alice, bob, carol = acquainted(peer, "alice", "bob", "carol")
     for _ in range(120):
-        bob.pass_time(500)
-        carol.pass_time(500)
+        bob.pass_time(10)
+        carol.pass_time(10)
         if syncs(bob) or syncs(carol):
             break
     speaker, listener = (bob, carol) if syncs(bob) else (carol, bob)
@@ -304,7 +341,7 @@ def spoken(timer, first_ms, last_ms):
 
 @pytest.mark.parametrize("end_of_silence", ["content_received", "content_sent", "send_soon"])
 def test_a_participant_that_stays_behind_is_reminded_often_at_first_and_then_every_half_minute(end_of_silence):
-    timer = SyncTimer(2_000, Jitter(b"seed"), 0)
+    timer = SyncTimer(lambda: 2_000, Jitter(b"seed"), 0)
     assert len(spoken(timer, 0, 30_000)) >= 10
     assert 10 <= len(spoken(timer, 30_000, 630_000)) <= 22
     getattr(timer, end_of_silence)(630_000)

@@ -162,7 +162,6 @@ def load_options(
         retry_interval = min(base.retry_interval_ms, LOCAL_INTERVAL_MS)
         base = replace(
             base,
-            sync_min_interval_ms=min(base.sync_min_interval_ms, LOCAL_INTERVAL_MS),
             retry_interval_ms=retry_interval,
             max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairway.options import ReliableChannelOptions
+
 _GAIN: Final = 8
 """Samples that the mean reaches back; the deviation reaches half as far (RFC 6298, "The Basic Algorithm")."""
 _DEVIATIONS: Final = 4
@@ -18,6 +20,9 @@ _LEAST_ANSWER_MS: Final = 300
 _FIRST_ANSWER_MS: Final = 1_000
 """Assumed time of a store's answer before the first one (RFC 6298: one second)."""
 _LONGEST_ANSWER_MS: Final = 10_000
+_SYNC_MS: Final = 2_000
+_LIMITED_SYNC_MS: Final = 30_000
+"""Interval of sync messages under a rate limit, as in RELIABLE-CHANNEL-API."""
 
 
 class SmoothedTime:
@@ -46,7 +51,10 @@ class SmoothedTime:
 class NetworkTimes:
     """The learned times of one channel, in this run."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: ReliableChannelOptions) -> None:
+        self.is_limited = options.rate_limit.enabled
+        """Whether a rate limit or the pace of the node limits transmissions; then nothing is transmitted sooner."""
+        self._options = options
         self.lateness = SmoothedTime()
         """From the first citation of a message to its arrival without a request."""
         self.answers = SmoothedTime()
@@ -56,6 +64,14 @@ class NetworkTimes:
         """Note that a missing message arrived without a request."""
         if 0 <= late_ms <= _LONGEST_REORDERING_MS:
             self.lateness.note(late_ms)
+
+    @property
+    def sync_interval_ms(self) -> int:
+        """Interval of sync messages after news; 0 without sync messages."""
+        fixed_ms = self._options.sync_min_interval_ms
+        if fixed_ms is not None:
+            return fixed_ms
+        return _LIMITED_SYNC_MS if self.is_limited else _SYNC_MS
 
     @property
     def reordering_ms(self) -> int:

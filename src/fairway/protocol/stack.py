@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
 from fairway.events import ChannelStatus, Event, StatusChanged
-from fairway.options import BloomPolicy, ReliableChannelOptions
+from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.ciphering import Ciphered
@@ -40,7 +40,7 @@ from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.outgoing.sending import Sending
-from fairway.protocol.outgoing.sync_timer import ECHOES, SyncTimer
+from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.outgoing.transmission_queue import Transmission
 from fairway.protocol.ratelimit import EpochQuota, Membership, QuotaSource
 from fairway.protocol.sds.outcome import (
@@ -112,18 +112,17 @@ class Stack:
         self.sds, self._segmenter, self._ciphering = shared.sds, shared.segmenter, shared.ciphering
         self._tally, self._limits = shared.tally, shared.limits
         self._jitter = Jitter(seed)
+        self._times = NetworkTimes(options)
         self.sync_timer = SyncTimer(
-            options.sync_min_interval_ms,
+            lambda: self._times.sync_interval_ms,
             self._jitter,
             now_ms,
             max_unsynced=max(1, options.sds.bloom_capacity // 4),
-            echoes=0 if options.sds.bloom_policy is BloomPolicy.ALWAYS else ECHOES,
         )
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
         self._undelivered = Undelivered(shared)
-        self._times = NetworkTimes()
         self._retrieval = Retrieval(options, self._times)
         self._notices = Notices(shared.tally)
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
@@ -614,10 +613,8 @@ class Stack:
             case _ if from_store:
                 return
             case MessageArrived(kind=Kind.SYNC, message=message):
-                is_behind, cites_newest, wrote_newest = self.sds.compare(message, now_ms)
-                self.sync_timer.sync_received(
-                    now_ms, is_behind=is_behind, cites_newest=cites_newest, wrote_newest=wrote_newest
-                )
+                is_behind, wrote_newest = self.sds.compare(message, now_ms)
+                self.sync_timer.sync_received(now_ms, is_behind=is_behind, wrote_newest=wrote_newest)
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self.sync_timer.copy_received(now_ms)
 
@@ -707,6 +704,8 @@ class Stack:
         if now_ms < self._now_ms - _CLOCK_SET_BACK_MS:
             self._plan_anew(now_ms)
         self._now_ms = now_ms
+        limiter = self._sending.outbound.limiter
+        self._times.is_limited = limiter.limiting or limiter.pace.limiting
         missing = self.sds.missing
         self._retrieval.plan(missing.values(), self.sds.dependencies.incoming.noticed, now_ms)
         events: list[Event] = []

@@ -70,6 +70,7 @@ _LAST_WORDS_MS: Final = 40 * MINUTE_MS
 """Time for the last messages, which may wait for a new epoch of the rate limit."""
 _RESTARTED_MS: Final = 10 * MINUTE_MS
 _REST_MS: Final = 10 * MINUTE_MS
+_SYNCS_AT_REST: Final = 2
 _OVERDUE: Final = 20
 """Allowed copies of failed sends at rest."""
 _SLOW_MS: Final = 2_000
@@ -464,7 +465,7 @@ class World:
 
     def _allowed_at_rest(self, name: str, purpose: Traffic) -> int:
         if purpose is Traffic.SYNC:
-            return _REST_MS // self.options.sync_min_interval_ms
+            return _SYNCS_AT_REST
         # A failed send is sent again at a falling rate.
         failed = any(
             send.sender == name and send.ends and isinstance(send.ends[-1], DeliveryError)

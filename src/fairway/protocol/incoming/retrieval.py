@@ -235,7 +235,7 @@ class QueryBudget:
         used = sum(now_ms - _MINUTE_MS < at_ms <= now_ms for at_ms in self._spent)
         if used >= self.per_minute:
             return self.next_at(now_ms)
-        wait_ms = _MINUTE_MS * used // (self.per_minute * (self.per_minute - used))
+        wait_ms = _MINUTE_MS * used**2 // (self.per_minute**2 * (self.per_minute - used))
         return max(now_ms, min(self._spent[-1], now_ms) + wait_ms) if used else now_ms
 
     def spend(self, now_ms: int) -> None:

@@ -328,7 +328,7 @@ class Sending:
         if transmission.purpose is Purpose.SYNC:
             self.sync_messages.lost(now_ms)
             if not answer.permanent:
-                self._sync_timer.send_soon(now_ms)
+                self._sync_timer.refused(now_ms)
         if transmission.purpose is Purpose.REPAIR and not answer.permanent:
             self._sds.not_answered(transmission.sds_id)
         segment = self._carried(transmission)

@@ -84,7 +84,6 @@ class Compared(NamedTuple):
 
     is_behind: bool
     """Whether its sender seems not to have the newest message."""
-    cites_newest: bool
     wrote_newest: bool
     """Whether its sender is the author of the newest message."""
 
@@ -478,12 +477,10 @@ class MessageChannel:
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
-            return Compared(is_behind=False, cites_newest=False, wrote_newest=False)
+            return Compared(is_behind=False, wrote_newest=False)
         cited = {entry.message_id for entry in message.causal_history}
-        cites_newest = newest[-1].message_id in cited
         return Compared(
-            is_behind=not cites_newest and all(map(self._already_received, cited)),
-            cites_newest=cites_newest,
+            is_behind=newest[-1].message_id not in cited and all(map(self._already_received, cited)),
             wrote_newest=newest[-1].sender_id == message.sender_id,
         )
 
