@@ -30,7 +30,7 @@ from fairway.wire.store_sync import (
     encode_transfer,
 )
 from fairway.wire.waku_message import WakuMessage
-from patience import PATIENCE_S, until
+from patience import PATIENCE_S, run, until
 
 SHARD, OTHER_SHARD, TOPIC = "/waku/2/rs/16/0", "/waku/2/rs/16/1", "/fairway-test/1/room/proto"
 MINUTE_NS = 60_000_000_000
@@ -67,21 +67,24 @@ def counts(node):
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_two_nodes_get_the_messages_that_they_lack(kind, tmp_path):
-    ours, theirs, both = message(1), message(2, meta=b"meta", version=1), message(3)
-    places = [f"sqlite:{tmp_path / name}.db" if kind == "sqlite" else "memory:" for name in "ab"]
-    async with (
-        serving(theirs, both, archive=places[0], store_sync=WAITING) as other,
-        serving(ours, both, archive=places[1], peers=(str(other.addresses[0]),)) as node,
-    ):
-        await until(lambda: counts(node).received and counts(other).received, "the messages of the other store")
-        assert await archived(node) == await archived(other) == hashes(ours, theirs, both)
-        assert (counts(node).received, counts(node).sent) == (1, 1)
-        before = counts(other).sessions
-        await until(lambda: counts(other).sessions >= before + 2, "further sessions")
-        assert counts(other).received == counts(other).sent == 1, "nothing is sent twice"
-        found = await node.query(StoreQuery(message_hashes=(theirs.message_hash,)))
-        assert found.messages[0].message == theirs.message
+def test_two_nodes_get_the_messages_that_they_lack_each_once(kind, tmp_path):
+    async def work():
+        ours, theirs, both = message(1), message(2, meta=b"meta", version=1), message(3)
+        places = [f"sqlite:{tmp_path / name}.db" if kind == "sqlite" else "memory:" for name in "ab"]
+        async with (
+            serving(theirs, both, archive=places[0], store_sync=WAITING) as other,
+            serving(ours, both, archive=places[1], peers=(str(other.addresses[0]),)) as node,
+        ):
+            await until(lambda: counts(node).received and counts(other).received, "the messages of the other store")
+            assert await archived(node) == await archived(other) == hashes(ours, theirs, both)
+            assert (counts(node).received, counts(node).sent) == (1, 1)
+            before = counts(other).sessions
+            await until(lambda: counts(other).sessions >= before + 2, "further sessions")
+            assert counts(other).received == counts(other).sent == 1, "nothing is sent twice"
+            found = await node.query(StoreQuery(message_hashes=(theirs.message_hash,)))
+            assert found.messages[0].message == theirs.message
+
+    run(work())
 
 
 async def test_the_messages_of_hundreds_of_differences_arrive():
@@ -161,11 +164,14 @@ async def test_a_transferred_message_is_refused_if_it_is(changes):
         assert await archived(node) == hashes(expected)
 
 
-async def test_a_transfer_without_a_session_is_refused():
-    async with serving(store_sync=WAITING) as node, peer_of(node) as host:
-        await transfer(host, node, message(1))
-        assert (counts(node).refused, counts(node).received) == (1, 0)
-        assert await archived(node) == set()
+def test_a_transfer_without_a_session_is_refused():
+    async def work():
+        async with serving(store_sync=WAITING) as node, peer_of(node) as host:
+            await transfer(host, node, message(1))
+            assert (counts(node).refused, counts(node).received) == (1, 0)
+            assert await archived(node) == set()
+
+    run(work())
 
 
 async def test_a_transfer_that_is_no_message_is_counted_and_the_next_one_is_read():

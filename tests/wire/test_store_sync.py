@@ -70,7 +70,7 @@ def test_a_payload_has_the_layout_of_nwaku():
         encode_sync_payload(payload).hex()
         == (
             "01" + "0e" + b"/waku/2/rs/2/0".hex() + "00"  # topics, each behind its length; no content topics
-            "e807" + "ac02" + "00"  # 1000, the start; 300 later; skip
+            "e807" + "ac02" + "00"  # 1000, the start; 300 later; no content
             "02"
             + "01"
             + message_hash.hex()  # 2 later; fingerprint

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from itertools import count, pairwise
+from operator import xor
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,21 @@ def test_two_stores_become_equal_over_sessions_that_may_be_cut_anywhere(drawn, c
     assert alice == bob == both
 
 
+def test_ids_are_the_times_and_hashes_of_messages_and_those_of_one_time_are_in_the_order_of_hashes():
+    messages = [stored(number % 2, number) for number in range(20)]
+    asked = SyncPayload(ranges=(SyncRange(SyncId(0, ZERO_HASH), SyncId(9, ZERO_HASH), bytes(32)),))
+    [listed] = side(messages).receive(asked).reply.ranges
+    assert listed.content.ids == tuple(sorted((one.timestamp_ns, one.message_hash) for one in messages))
+
+
+def test_a_range_is_equal_if_its_fingerprint_is_the_xor_of_the_hashes_here():
+    messages = [stored(number, number) for number in range(200)]
+    within = [int.from_bytes(one.message_hash) for one in messages[50:150]]
+    for fingerprint, is_equal in ((reduce(xor, within), True), (reduce(xor, within[1:]), False)):
+        asked = SyncRange(SyncId(50, ZERO_HASH), SyncId(150, ZERO_HASH), fingerprint.to_bytes(32))
+        assert side(messages).receive(SyncPayload(ranges=(asked,))).ended is is_equal
+
+
 def test_equal_stores_exchange_one_fingerprint():
     messages = [stored(number * 1_000, number) for number in range(5_000)]
     session = Session(side(messages), side(messages))
@@ -178,7 +195,7 @@ def nwaku_side(total, differing=()):
 
 
 def kind(one):
-    return {None: "skip", bytes: "fingerprint"}.get(one.content and type(one.content), "item set")
+    return {None: "equal", bytes: "fingerprint"}.get(one.content and type(one.content), "item set")
 
 
 @pytest.mark.parametrize("case", NWAKU["descents"], ids=lambda case: f"{case['count']} messages")
@@ -201,7 +218,7 @@ def test_answers_have_the_shape_of_those_of_nwaku(case):
     assert (step.peer_lacks, step.lacked) == ((digest(f"msg{differing}_x"),), 1)
 
 
-def test_an_equal_range_is_skipped_and_the_differing_one_listed_as_in_nwaku():
+def test_an_equal_range_needs_no_answer_and_the_differing_one_is_listed_as_in_nwaku():
     case = NWAKU["halves"]
     remote = nwaku_side(case["count"], range(case["differing_from"], case["count"]))
     bounds = [SyncId(one, ZERO_HASH) for one in case["bounds"]]
