@@ -9,18 +9,12 @@ import pickle
 import random
 import shutil
 import socket
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-
-from patience import PATIENCE_S
 
 pytest.importorskip("pyspark")
 
@@ -43,6 +37,7 @@ from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 from lip76_writing import PERIOD_NS, write_lip76
+from store_node import store_node
 
 TOPICS = ("/app/1/0/proto", "/app/1/1/proto")
 SHARD = autoshard(TOPICS[0], 1, 8)
@@ -106,62 +101,6 @@ def numbers(found: list[dict]) -> list[int]:
     return sorted(int(row["payload"]) for row in found)
 
 
-@contextmanager
-def store_node(messages: list[WakuMessage]):
-    """A node that answers as nwaku does, in pages of seven."""
-    entries: list[Any] = sorted(
-        (
-            {
-                "messageHash": f"0x{message_hash(SHARD, message).hex()}",
-                "message": {
-                    "payload": base64.b64encode(message.payload).decode(),
-                    "contentTopic": message.content_topic,
-                    "timestamp": message.timestamp_ns,
-                },
-                "pubsubTopic": SHARD,
-            }
-            for message in messages
-        ),
-        key=lambda item: (item["message"]["timestamp"], item["messageHash"]),
-    )
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
-            times = int(asked.get("startTime", 0)), int(asked.get("endTime", 2**63))
-            found = [item for item in entries if times[0] <= item["message"]["timestamp"] <= times[1]]
-            topics = asked.get("contentTopics", ",".join(TOPICS)).split(",")
-            found = [item for item in found if item["message"]["contentTopic"] in topics]
-            if asked["ascending"] == "false":
-                found = found[::-1]
-            if "cursor" in asked:
-                found = found[[item["messageHash"] for item in found].index(asked["cursor"]) + 1 :]
-            body = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": found[:7]}
-            if len(found) > 7:
-                body["paginationCursor"] = found[6]["messageHash"]
-            data = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args):
-            """Be quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=PATIENCE_S)
-
-
 @pytest.fixture(params=["sqlite", "lip76", "parquet", "http"])
 def uri(request, tmp_path):
     """Forty messages, ten weeks, behind each kind of URI."""
@@ -178,7 +117,7 @@ def uri(request, tmp_path):
         write_parquet(tmp_path / "a", [table_row(message) for message in messages])
         yield f"parquet:{tmp_path}/a"
     else:
-        with store_node(messages) as address:
+        with store_node(messages, SHARD) as address:
             yield address
 
 

@@ -169,7 +169,13 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     assert run() == [4, 4, 2]
     fill(tmp_path / "a.db", range(10, 13))
     assert run() == [3]
-    assert numbers(spark.read.parquet(str(tmp_path / "out"))) == list(range(13))
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert numbers(written) == list(range(13))
+    # A message that comes late is in a table.
+    fill(tmp_path / "a.db", [-1])
+    assert run() == []
+    late = spark.read.format("waku").load(uri).join(written, "message_hash", "left_anti")
+    assert numbers(late) == [-1]
 
 
 @pytest.mark.full

@@ -22,6 +22,7 @@ from fairway.storage.archive import ArchiveCursor
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage, message_hash
+from store_node import store_node
 
 SHARD = "/waku/2/rs/1/0"
 HOUR_MS = 3_600_000
@@ -42,7 +43,6 @@ class Followed:
 
     def __init__(self, folder: StreamFolder, archive: NwakuArchive, options: StreamOptions) -> None:
         self.folder, self.archive, self.options = folder, archive, options
-        self.sources = parse_sources([f"a=sqlite:{archive.path}"])
 
     def store(self, *times_ms: int) -> None:
         for time_ms in times_ms:
@@ -62,10 +62,11 @@ class Followed:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("\n".join(["v1", "{}", json.dumps(offset_of(place))]))
 
-    def found(self) -> list[int]:
+    def found(self, uri: str | None = None) -> list[int]:
         """Look back, and return the times of the messages that were found."""
         before = self.folder.late.count()
-        count = late.look_back(self.folder, self.sources, self.options, None)
+        sources = parse_sources([f"a={uri or f'sqlite:{self.archive.path}'}"])
+        count = late.look_back(self.folder, sources, self.options, None)
         rows = self.folder.late.rows(-1, self.folder.late.last()).to_pylist()
         assert len(rows) == before + count
         return sorted(int(row["payload"]) for row in rows[before:])
@@ -136,3 +137,13 @@ def test_a_row_without_a_time_of_its_own_is_recognised_by_its_hash(tmp_path):
         stream.archive.append("", sent(250), hash_of(250))
         stream.record([250], reached_ms=300, timestamp_ns=120 * NS_PER_MS)
         assert stream.found() == []
+
+
+def test_a_node_returns_the_messages_of_the_last_hour_again(tmp_path):
+    times = [HOUR_MS // 10 * number for number in range(40)]
+    with following(tmp_path, EVERYTHING) as stream, store_node(list(map(sent, times)), SHARD) as address:
+        stream.record([time for time in times if time not in times[3::32]], reached_ms=times[-1])
+        assert stream.found(address) == [times[35]]
+        assert stream.found(address) == []
+        stream.options = replace(EVERYTHING, late_ms=4 * HOUR_MS)
+        assert stream.found(address) == [times[3]]
