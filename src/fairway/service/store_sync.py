@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fairway.environment import monotonic_s, time_ns
-from fairway.errors import DecodeError, StorageError, StoreQueryError
-from fairway.libp2p.errors import Libp2pError
+from fairway.errors import DecodeError, FairwayError
 from fairway.libp2p.host import Host
 from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.stream import Stream
@@ -74,7 +73,8 @@ _MAX_WAITING: Final = 5_000
 """Messages that wait to be written while transferred ones are read; more wait at the peer."""
 _WRITE_PAUSE_S: Final = 0.05
 _LOG: Final = logging.getLogger(__name__)
-_FAULTS: Final = (Libp2pError, DecodeError, StorageError, StoreQueryError, TimeoutError)
+_FAULTS: Final = (FairwayError, TimeoutError)
+"""Errors of a peer and of the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class StoreSync:
                 peer = self._rng.choice(peers)
                 try:
                     stream = await self._host.open_stream(peer, [RECONCILIATION_PROTOCOL])
-                except (Libp2pError, TimeoutError) as error:
+                except _FAULTS as error:
                     self._note_failure(peer, error)
                 else:
                     await self._run(stream, peer_began=False)

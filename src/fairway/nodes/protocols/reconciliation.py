@@ -49,8 +49,6 @@ class SyncStep:
     """The payload for the peer; None if the peer ended the session."""
     peer_lacks: tuple[bytes, ...] = ()
     """Message hashes that the peer lacks, each once in a session."""
-    lacked: int = 0
-    """Ids of the peer that are missing here."""
     ended: bool = False
     """Whether the session ends after the reply."""
 
@@ -98,7 +96,6 @@ class Reconciliation:
                 return SyncStep(reply=SyncPayload(), ended=True)
         ranges: list[SyncRange] = []
         peer_lacks: list[bytes] = []
-        lacked = 0
         for one in payload.ranges:
             start, end = one.start, one.end
             if start < self._start:
@@ -113,10 +110,9 @@ class Reconciliation:
                 case bytes() as theirs:
                     ranges += self._answer(start, end, theirs)
                 case ItemSet() as theirs:
-                    named = {each for each in theirs.ids if start <= each < end}
+                    named = set(theirs.ids)
                     here = self._ids[first:last]
                     peer_lacks += [each.message_hash for each in here if each not in named]
-                    lacked += len(named.difference(here))
                     ranges.append(SyncRange(start, end, None if theirs.reconciled else ItemSet(here, reconciled=True)))
         new = [each for each in dict.fromkeys(peer_lacks) if each not in self._sent]
         self._sent.update(new)
@@ -124,7 +120,7 @@ class Reconciliation:
         reply = SyncPayload()
         if is_open:
             reply = SyncPayload(pubsub_topics=self._pubsub_topics, ranges=tuple(_merged(ranges)))
-        return SyncStep(reply=reply, peer_lacks=tuple(new), lacked=lacked, ended=not is_open)
+        return SyncStep(reply=reply, peer_lacks=tuple(new), ended=not is_open)
 
     def _compare(self, pubsub_topics: frozenset[str], content_topics: frozenset[str]) -> None:
         """Compare the messages of these topics only; no content topic means all."""
