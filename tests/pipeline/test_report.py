@@ -113,7 +113,7 @@ def test_the_report_tells_what_was_said_and_what_was_lost(spark, made, tmp_path)
     assert (team.missing, team.incomplete) == (2, 1)
     assert (other.content, other.delivered, other.delivered_bytes) == (3, 3, 3 * len(b"monologue 0"))
     assert (other.missing, other.incomplete, other.recovered, other.repeats) == (0, 0, 0, 0)
-    assert report.total("delivered") == 17
+    assert report.totals["delivered"] == 17
 
     told = report_json(RunTables(tmp_path / "run"))["tables"]
     (incomplete,) = told["incomplete"]["rows"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairway.pipeline.report import figures, outages, stores
 from fairway.pipeline.report.headline import least_share
-from fairway.pipeline.report.words import duration, duration_text, percent
+from fairway.pipeline.report.words import duration, percent
 from fairway.pipeline.run.reading import RunTables
 from run_tables import write_run
 
@@ -128,17 +128,17 @@ def test_few_messages_weigh_less_than_many():
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "on_a_page", "in_a_terminal"),
+    ("milliseconds", "told"),
     [
-        (999, "999 ms", "999 ms"),
-        (1_000, "1 s", "1.0 s"),
-        (59_940, "59.9 s", "59.9 s"),
-        (90_000, "1.5 min", "1.5 min"),
-        (86_400_000, "1 d", "1 d"),
-        (999_499 * 86_400, "999 d", "999 d"),
-        (1_000_000 * 86_400, "1,000 d", "1,000 d"),
-        (2**63 // 10**6, "106,752 d", "106,752 d"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (59_940, "59.9 s"),
+        (90_000, "1.5 min"),
+        (86_400_000, "1 d"),
+        (999_499 * 86_400, "999 d"),
+        (1_000_000 * 86_400, "1,000 d"),
+        (2**63 // 10**6, "106,752 d"),
     ],
 )
-def test_a_time_reads_in_the_unit_that_suits_it_however_long(milliseconds, on_a_page, in_a_terminal):
-    assert (duration(milliseconds), duration_text(milliseconds)) == (on_a_page, in_a_terminal)
+def test_a_time_reads_in_the_unit_that_suits_it_however_long(milliseconds, told):
+    assert duration(milliseconds) == told

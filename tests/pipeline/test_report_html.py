@@ -22,7 +22,7 @@ from rich.console import Console
 from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.pipeline.report.as_json import report_json
-from fairway.pipeline.report.causes import Causes, quarantined_hints
+from fairway.pipeline.report.causes import Causes
 from fairway.pipeline.report.html import data as embedding
 from fairway.pipeline.report.html import write_html_report
 from fairway.pipeline.report.terminal import print_run_report
@@ -370,7 +370,7 @@ def test_why_messages_are_lost_is_said_as_far_as_an_archive_proves_it(tmp_path):
         "channel_stats": [stats("team", 3, 10)],
     }
     found = RunTables(run_folder(tmp_path / "run", tables))
-    told = {message.message_id: message.cause.value for message in Causes(found, quarantined_hints(found))}
+    told = {message.message_id: message.cause.value for message in Causes(found)}
     assert dict(zip(cases, (told[case["message_id"]] for case in cases.values()), strict=True)) == {
         "quarantined": "quarantined",
         "another cites it": "no-store",

@@ -31,7 +31,9 @@ EMPTY = ArchiveReport(
     circumstances={},
     stores=(),
     over_limit=(),
+    over_limit_senders=0,
     double_signals=(),
+    double_signal_senders=0,
     acknowledgement=AcknowledgementBasis(content=0, acknowledged=0, filters_read=False, evidence={}),
     archive="store.db",
     selection=None,
@@ -40,6 +42,8 @@ EMPTY = ArchiveReport(
     first_ns=None,
     last_ns=None,
     channels=(),
+    channel_count=0,
+    totals={"reassembled": 0, "recovered": 0},
     senders=0,
     quarantined={},
 )
@@ -73,6 +77,8 @@ FULL = replace(
     first_ns=1_760_000_000 * SECOND,
     last_ns=1_760_003_600 * SECOND,
     channels=(CHANNEL,),
+    channel_count=1,
+    totals={"reassembled": 2, "recovered": 1},
 )
 
 

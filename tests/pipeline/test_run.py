@@ -155,7 +155,7 @@ def test_each_store_is_held_against_all(made, finished):
 def test_the_report_needs_no_spark(finished):
     report = report_of(RunTables(finished.out))
     assert [channel.channel_id for channel in report.channels] == ["team", "sealed", "logos"]
-    assert (report.total("delivered"), report.total("missing"), report.total("incomplete")) == (13, 2, 1)
+    assert (report.totals["delivered"], report.totals["missing"], report.totals["incomplete"]) == (13, 2, 1)
     assert report.quarantined == {"not-for-us": 2}
     assert report.archive == "a, b"
 

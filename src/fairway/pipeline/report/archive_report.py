@@ -11,9 +11,8 @@ from typing import Any
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.oddities import Oddity
-from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import DoubleSignals, OverLimit
-from fairway.pipeline.report.to_do import ToDo
+from fairway.pipeline.report.stores import StoreReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,22 +59,16 @@ class CauseCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreReport:
-    """One store."""
+class ToDo:
+    """An action for the operator."""
 
-    source: str
-    had: int
-    lacked: int
-    """Messages that another store had intact and of which this one has no copy, not even a damaged one."""
-    damaged: int
-    """Messages of which its copy does not match the stated hash."""
-    repairable: int
-    """Damaged messages that another store has intact."""
-    of: int
-    alone: int
-    """Messages that no other store had: only a query to this store returns them."""
-    outages: tuple[Outage, ...]
-    """In the order of time."""
+    what: str
+    """The reason; names are made visible, but not escaped for HTML."""
+    action: str
+    commands: tuple[str, ...] = ()
+    """Commands that carry out the action."""
+    section: str
+    """Id of the page's section with details."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +87,13 @@ class ArchiveReport:
     stores: tuple[StoreReport, ...]
     """The least complete first."""
     over_limit: tuple[OverLimit, ...]
-    """All senders above the rate limit, the furthest first."""
+    """Senders above the rate limit, the furthest first; at most 1,000, as in each list of channels or senders."""
+    over_limit_senders: int
+    """Number of all senders above the rate limit."""
     double_signals: tuple[DoubleSignals, ...]
-    """All senders that used RLN message ids twice, those with the most first."""
+    """Senders that used RLN message ids twice, those with the most first."""
+    double_signal_senders: int
+    """Number of all senders that used RLN message ids twice."""
     acknowledgement: AcknowledgementBasis
     archive: str
     selection: dict[str, Any] | None
@@ -108,12 +105,12 @@ class ArchiveReport:
     """Earliest timestamp; None for an empty archive."""
     last_ns: int | None
     channels: tuple[ChannelReport, ...]
-    """All channels, the worst first, by the share that was lost."""
+    """The worst channels, by the share that was lost."""
+    channel_count: int
+    """Number of all channels."""
+    totals: dict[str, int]
+    """The sums of the figures of all channels, by the names of the columns of ``channel_stats``."""
     senders: int
     """Pairs of a channel and a sender."""
     quarantined: dict[str, int]
     """Messages that could not be decoded, by their status (`fairway.pipeline.stages.Status`), the most first."""
-
-    def total(self, figure: str) -> int:
-        """Return the sum of a figure over all channels, by the name of the field of `ChannelReport`."""
-        return sum(getattr(channel, figure) for channel in self.channels)

@@ -21,19 +21,19 @@ limit. They probably explain the loss, but do not prove it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from fairway.pipeline.report.headline import Message
-from fairway.pipeline.report.oddities import DAMAGED
 from fairway.pipeline.report.outages import Outage
-from fairway.pipeline.report.rates import epochs_over_limit
+from fairway.pipeline.report.rates import IS_OVER
+from fairway.pipeline.report.stores import DAMAGED
 from fairway.pipeline.run.reading import RunTables
 from fairway.units import NS_PER_MS
 
@@ -48,8 +48,19 @@ _COLUMNS: Final = (
     "first_cited_by",
     "last_cited_by",
 )
+WINDOW_ROWS: Final = 500_000
+"""Lost messages of a window, in columns."""
 _TOLD_BY_ENDS: Final = 2
 """Largest number of citations of which the first and the last are all."""
+_HAS_AUTHOR: Final = ds.field("sender_id").is_valid()
+_HAS_ONE_CITING: Final = ds.field("first_cited_by") == ds.field("last_cited_by")
+_MAY_HAVE_OTHERS: Final = (
+    (ds.field("cited_by") > _TOLD_BY_ENDS)
+    & _HAS_ONE_CITING
+    & (ds.field("sender_id").is_null() | (ds.field("sender_id") == ds.field("first_cited_by")))
+)
+_Epoch = tuple[str, str, int]
+"""Channel, sender, and the beginning of an epoch in milliseconds."""
 
 
 class LossCause(Enum):
@@ -86,8 +97,6 @@ class LostMessage:
     """Messages that cite it."""
     first_cited_ns: int
     last_cited_ns: int
-    holds_up: int
-    """Messages that wait for it, and for no lost message that a participant would give up later."""
     cause: LossCause
     status: str | None
     """Reason for its quarantine; None if it is not in quarantine."""
@@ -95,57 +104,50 @@ class LostMessage:
     """Circumstances at its first citation, in words."""
 
 
-def quarantined_hints(tables: RunTables) -> dict[bytes | None, str]:
-    """Return the status of each message in quarantine that a citation of a missing message names by its hash."""
-    hints = [batch.column(0).drop_null() for batch in tables.batches("missing_messages", ["retrieval_hint"])]
-    wanted = pa.chunked_array(hints, type=pa.binary()).combine_chunks()
-    found: dict[bytes | None, str] = {}
-    if len(wanted):
-        for batch in tables.batches("quarantine", ["message_hash", "status"]):
-            hit = batch.filter(pc.is_in(batch.column("message_hash"), value_set=wanted))
-            found |= dict(zip(hit.column("message_hash").to_pylist(), hit.column("status").to_pylist(), strict=True))
-    return found
-
-
-def _cause_of(status: str) -> LossCause:
-    return LossCause.DAMAGED if status in DAMAGED else LossCause.QUARANTINED
-
-
 class Causes:
     """Determines the cause and the circumstances of each lost message.
 
-    Memory grows with the number of channels, of lost messages with a hint or with many citations, and of epochs in
-    which a sender was above the rate limit.
+    Lost messages are processed in windows of `WINDOW_ROWS`. For each window the tables on which the causes depend are
+    read once, so that memory does not grow with the number of lost messages.
     """
 
-    def __init__(
-        self,
-        tables: RunTables,
-        quarantined: Mapping[bytes | None, str],
-        outages: Sequence[Outage] = (),
-        held_up_by: Mapping[Message, int] | None = None,
-    ) -> None:
-        """Read the tables on which the causes depend.
-
-        ``quarantined`` is the result of `quarantined_hints`, ``outages`` are those of all stores, and ``held_up_by``
-        counts the messages that each lost message holds up.
-        """
+    def __init__(self, tables: RunTables, outages: Sequence[Outage] = ()) -> None:
+        """Take the outages of all stores."""
         self._tables = tables
-        self._held_up_by = held_up_by or {}
         self._outages = outages
-        self._epoch_ms = tables.manifest["options"].get("epoch_ms")
-        self._over_limit = epochs_over_limit(tables)
-        self._quarantined = quarantined
-        self._spoke = self._last_words()
-        self._cited_by_others = self._with_other_citations()
 
     def __iter__(self) -> Iterator[LostMessage]:
         """Yield all lost messages, in the order of their table."""
-        for batch in self._tables.batches("missing_messages", _COLUMNS):
-            for row in batch.to_pylist():
-                yield self._told(row)
+        for rows in _windows(self._tables.batches("missing_messages", _COLUMNS)):
+            window = _Window(self._tables, rows, self._outages)
+            for batch in rows.to_batches():
+                yield from map(window.message, batch.to_pylist())
 
-    def _told(self, row: dict[str, Any]) -> LostMessage:
+
+def _windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= WINDOW_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+class _Window:
+    """What the other tables have about some lost messages."""
+
+    def __init__(self, tables: RunTables, rows: pa.Table, outages: Sequence[Outage]) -> None:
+        self._tables = tables
+        self._outages = outages
+        self._epoch_ms = tables.manifest["options"].get("epoch_ms")
+        self._quarantined = self._statuses(rows["retrieval_hint"].drop_null().combine_chunks())
+        self._over_limit = self._epochs_over_limit(rows.filter(_HAS_AUTHOR & ds.field("first_cited_ns").is_valid()))
+        self._spoke = self._last_words(rows.filter(_HAS_AUTHOR & _HAS_ONE_CITING)["channel_id"].unique())
+        self._cited_by_others = self._with_other_citations(rows.filter(_MAY_HAVE_OTHERS))
+
+    def message(self, row: dict[str, Any]) -> LostMessage:
         status = self._quarantined.get(row["retrieval_hint"])
         return LostMessage(
             channel_id=row["channel_id"],
@@ -155,7 +157,6 @@ class Causes:
             cited_by=row["cited_by"],
             first_cited_ns=row["first_cited_ns"],
             last_cited_ns=row["last_cited_ns"],
-            holds_up=self._held_up_by.get((row["channel_id"], row["message_id"]), 0),
             cause=self._cause(row) if status is None else _cause_of(status),
             status=status,
             meanwhile=tuple(self._meanwhile(row["channel_id"], row["sender_id"], row["first_cited_ns"])),
@@ -166,11 +167,17 @@ class Causes:
             return
         out = (outage.source for outage in self._outages if outage.begin_ns <= at_ns < outage.end_ns)
         yield from (f"{source} was out" for source in dict.fromkeys(out))
-        if self._over_limit and author is not None:
-            epoch = at_ns // NS_PER_MS // self._epoch_ms * self._epoch_ms
-            # The message is older than its first citation: of the same epoch or of the epoch before.
-            if {(channel_id, author, start) for start in (epoch, epoch - self._epoch_ms)} & self._over_limit:
-                yield "its sender was over the rate limit"
+        if (
+            self._over_limit
+            and author is not None
+            and self._over_limit.intersection(self._epochs(channel_id, author, at_ns))
+        ):
+            yield "its sender was over the rate limit"
+
+    def _epochs(self, channel_id: str, author: str, at_ns: int) -> tuple[_Epoch, _Epoch]:
+        """Return the epoch of a citation and the one before it: the cited message is older than its citation."""
+        epoch = at_ns // NS_PER_MS // self._epoch_ms * self._epoch_ms
+        return (channel_id, author, epoch), (channel_id, author, epoch - self._epoch_ms)
 
     def _cause(self, row: dict[str, Any]) -> LossCause:
         author, first, last = row["sender_id"], row["first_cited_by"], row["last_cited_by"]
@@ -187,39 +194,66 @@ class Causes:
             sender_id != author and last_seen > at_ns for last_seen, sender_id in self._spoke.get(channel_id, ())
         )
 
-    def _last_words(self) -> dict[str, tuple[tuple[int, str], ...]]:
+    def _statuses(self, hints: pa.Array) -> dict[bytes | None, str]:
+        """Return the status of each message in quarantine, by its hash."""
+        found: dict[bytes | None, str] = {}
+        if len(hints):
+            for batch in self._tables.batches("quarantine", ["message_hash", "status"]):
+                hit = batch.filter(pc.is_in(batch.column("message_hash"), value_set=hints))
+                found.update(zip(*(column.to_pylist() for column in hit.columns), strict=True))
+        return found
+
+    def _epochs_over_limit(self, rows: pa.Table) -> frozenset[_Epoch]:
+        """Return the epochs of citations in which the author was above the limit."""
+        authors = rows["sender_id"].unique()
+        over = IS_OVER & ds.field("sender_id").isin(authors)
+        columns = ["channel_id", "sender_id", "epoch_start_ms"]
+        hits = self._tables.batches("rate_utilisation", columns, over) if len(authors) else iter(())
+        first = next((batch for batch in hits if batch.num_rows), None)
+        if first is None:
+            return frozenset()
+        cited = zip(*(rows[name].to_pylist() for name in ("channel_id", "sender_id", "first_cited_ns")), strict=True)
+        wanted = {epoch for each in cited for epoch in self._epochs(*each)}
+        return frozenset(
+            epoch
+            for batch in chain([first], hits)
+            for epoch in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            if epoch in wanted
+        )
+
+    def _last_words(self, channels: pa.Array) -> dict[str, list[tuple[int, str]]]:
         """Return for each channel the two most recent senders, with the times of their last messages."""
-        last: dict[str, tuple[tuple[int, str], ...]] = {}
-        is_known = ds.field("last_seen_ns").is_valid()
-        for batch in self._tables.batches("sender_stats", ["channel_id", "sender_id", "last_seen_ns"], is_known):
-            for row in batch.to_pylist():
-                newest = (*last.get(row["channel_id"], ()), (row["last_seen_ns"], row["sender_id"]))
-                last[row["channel_id"]] = tuple(sorted(newest, reverse=True)[:2])
+        newest = [("channel_id", "ascending"), ("last_seen_ns", "descending"), ("sender_id", "descending")]
+        kept: pa.Table | None = None
+        where = ds.field("last_seen_ns").is_valid() & ds.field("channel_id").isin(channels)
+        columns = ["channel_id", "last_seen_ns", "sender_id"]
+        for batch in self._tables.batches("sender_stats", columns, where) if len(channels) else ():
+            table = pa.Table.from_batches([batch])
+            table = (table if kept is None else pa.concat_tables([kept, table])).sort_by(newest)
+            # A row is the third of its channel, or a later one, if the row two places before it has the same channel.
+            is_third = pc.equal(table["channel_id"][2:], table["channel_id"][:-2])
+            kept = pa.concat_tables([table[:2], table[2:].filter(pc.invert(is_third))])
+        last: dict[str, list[tuple[int, str]]] = {}
+        for row in () if kept is None else kept.to_pylist():
+            last.setdefault(row["channel_id"], []).append((row["last_seen_ns"], row["sender_id"]))
         return last
 
-    def _with_other_citations(self) -> set[tuple[str, str]]:
+    def _with_other_citations(self, rows: pa.Table) -> set[tuple[str, str]]:
         """Return the lost messages that another participant cites between their first and their last citation."""
-        asked: dict[tuple[str, str], str] = {}
-        where = (
-            (ds.field("cited_by") > _TOLD_BY_ENDS)
-            & (ds.field("first_cited_by") == ds.field("last_cited_by"))
-            & (ds.field("sender_id").is_null() | (ds.field("sender_id") == ds.field("first_cited_by")))
-        )
-        columns = ["channel_id", "message_id", "first_cited_by"]
-        for batch in self._tables.batches("missing_messages", columns, where):
-            for row in batch.to_pylist():
-                asked[row["channel_id"], row["message_id"]] = row["first_cited_by"]
-        if not asked:
-            return set()
-        wanted = pa.array([message_id for _, message_id in asked], type=pa.string())
+        asked = {(row["channel_id"], row["message_id"]): row["first_cited_by"] for row in rows.to_pylist()}
         found = set()
         is_citing = ds.field("kind") != "ephemeral"
-        for batch in self._tables.batches("sds_messages", ["channel_id", "sender_id", "causal_history"], is_citing):
-            for channel_id, citing, cited in _citations(batch, wanted):
+        columns = ["channel_id", "sender_id", "causal_history"]
+        for batch in self._tables.batches("sds_messages", columns, is_citing) if asked else ():
+            for channel_id, citing, cited in _citations(batch, rows["message_id"].combine_chunks()):
                 known = asked.get((channel_id, cited))
                 if known is not None and known != citing:
                     found.add((channel_id, cited))
         return found
+
+
+def _cause_of(status: str) -> LossCause:
+    return LossCause.DAMAGED if status in DAMAGED else LossCause.QUARANTINED
 
 
 def _citations(batch: pa.RecordBatch, wanted: pa.Array) -> Iterator[tuple[str, str, str]]:

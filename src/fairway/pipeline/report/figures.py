@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from fairway.pipeline.run.reading import RunTables
 
@@ -177,8 +178,8 @@ def quarantine(tables: RunTables) -> list[Reason]:
 def utilisation(tables: RunTables, shares_pct: Sequence[float]) -> list[int]:
     """Return for each share the number of pairs of sender and epoch at or above it and below the next share."""
     counts = np.zeros(len(shares_pct), dtype=np.int64)
-    for batch in tables.batches("rate_utilisation", ["pct"]):
-        told = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
+    for batch in tables.batches("rate_utilisation", ["charged", "rate_limit"], ds.field("rate_limit").is_valid()):
+        told = 100 * batch.column(0).to_numpy() / batch.column(1).to_numpy()  # the column pct is rounded
         for place, (low, high) in enumerate(pairwise([*shares_pct, math.inf])):
             counts[place] += int(np.count_nonzero((told >= low) & (told < high)))
     return [int(number) for number in counts]

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow.dataset as ds
 
+from fairway.pipeline.report.stores import StoreReport
 from fairway.pipeline.report.words import short_name
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.stages.decoding import Status
@@ -20,8 +21,6 @@ from fairway.units import counted
 
 EARLIEST_NS: Final = 1_420_070_400_000_000_000
 """2015-01-01; Waku messages are younger."""
-DAMAGED: Final = frozenset({Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value})
-"""Statuses in quarantine of messages that differ from the ones sent."""
 _FOREIGN: Final = (Status.NOT_SDS.value, Status.NO_ID.value)
 """Statuses in quarantine of messages of other applications."""
 
@@ -36,19 +35,8 @@ class Oddity:
     """A sentence about the rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedCopies:
-    """The damaged copies in a store."""
-
-    source: str
-    count: int
-    """Messages of which its copy does not match the stated hash."""
-    repairable: int
-    """Damaged messages that another store has intact."""
-
-
 def oddities(
-    tables: RunTables, stores: Sequence[DamagedCopies], quarantined: Mapping[str, int], now_ns: int
+    tables: RunTables, stores: Sequence[StoreReport], quarantined: Mapping[str, int], now_ns: int
 ) -> tuple[Oddity, ...]:
     """Return the kinds with rows; ``quarantined`` counts messages by their status."""
     repairable = sum(store.repairable for store in stores)
@@ -58,7 +46,7 @@ def oddities(
     shards = tables.balance.other_shards
     late = sum(source.get("late") or 0 for source in tables.manifest["sources"])
     topics = quarantined.get(Status.BAD_TOPIC.value, 0)
-    rows = ", ".join(f"{store.count:,} in {short_name(store.source)}" for store in stores if store.count)
+    rows = ", ".join(f"{store.damaged:,} in {short_name(store.source)}" for store in stores if store.damaged)
     by_store = f" (damaged rows: {rows})"
     found = (
         ("damaged-copies", repairable, f"{_are(repairable, 'copy', 'copies')} damaged, and intact elsewhere{by_store}"),

@@ -6,15 +6,20 @@ limit, for others every message (``charged``). Two messages with one message id 
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
+from fairway.pipeline.report.bounded import Divided, Order, Top
 from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.stages.sums import grouped
 
-_FULL_PCT: Final = 100.0
+IS_OVER: Final = ds.field("charged") > ds.field("rate_limit")
+"""The condition for epochs of senders above the limit. The column ``pct`` is rounded."""
+_WHO: Final = ("channel_id", "sender_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,49 +47,68 @@ class DoubleSignals:
     """Message ids that it used for more than one message, in all epochs."""
 
 
-def epochs_over_limit(tables: RunTables) -> frozenset[tuple[str, str, int]]:
-    """Return channel, sender and beginning of each epoch in which a sender was above the limit."""
-    columns = ["channel_id", "sender_id", "epoch_start_ms"]
-    return frozenset(
-        (row["channel_id"], row["sender_id"], row["epoch_start_ms"])
-        for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT)
-        for row in batch.to_pylist()
+def over_limit(tables: RunTables, most: int) -> tuple[tuple[OverLimit, ...], int]:
+    """Return the senders above the limit, the furthest first and at most ``most``, and the number of all of them."""
+    columns = ["epoch_start_ms", "charged", "rate_limit"]
+    rows, total = _worst_senders(
+        tables,
+        columns,
+        IS_OVER,
+        [("charged", "descending"), ("epoch_start_ms", "ascending")],
+        {name: (name, "first") for name in columns} | {"epochs": ("charged", "count")},
+        [("charged", "descending"), ("epochs", "descending")],
+        most,
     )
+    told = (
+        OverLimit(
+            channel_id=row["channel_id"],
+            sender_id=row["sender_id"],
+            epochs=row["epochs"],
+            epoch_start_ms=row["epoch_start_ms"],
+            messages=row["charged"],
+            limit=row["rate_limit"],
+        )
+        for row in rows
+    )
+    return tuple(told), total
 
 
-def over_limit(tables: RunTables) -> tuple[OverLimit, ...]:
-    """Return the senders above the limit, the furthest first; none if the run has no limit."""
-    epochs: Counter[tuple[str, str]] = Counter()
-    worst: dict[tuple[str, str], OverLimit] = {}
-    columns = ["channel_id", "sender_id", "epoch_start_ms", "charged", "rate_limit"]
-    for batch in tables.batches("rate_utilisation", columns, ds.field("pct") > _FULL_PCT):
-        for row in batch.to_pylist():
-            sender, counted = (row["channel_id"], row["sender_id"]), row["charged"]
-            epochs[sender] += 1
-            if sender not in worst or counted > worst[sender].messages:
-                worst[sender] = OverLimit(
-                    channel_id=row["channel_id"],
-                    sender_id=row["sender_id"],
-                    epochs=0,
-                    epoch_start_ms=row["epoch_start_ms"],
-                    messages=counted,
-                    limit=row["rate_limit"],
-                )
-    found = [replace(told, epochs=epochs[sender]) for sender, told in worst.items()]
-    return tuple(sorted(found, key=lambda told: (-told.messages, -told.epochs, told.channel_id, told.sender_id)))
+def double_signals(tables: RunTables, most: int) -> tuple[tuple[DoubleSignals, ...], int]:
+    """Return the senders that used message ids twice, those with the most first and at most ``most``, and their number.
+
+    The proofs are not verified.
+    """
+    rows, total = _worst_senders(
+        tables,
+        ["epoch_start_ms", "double_signals"],
+        ds.field("double_signals") > 0,
+        [],
+        {"epoch_start_ms": ("epoch_start_ms", "min"), "message_ids": ("double_signals", "sum")},
+        [("message_ids", "descending")],
+        most,
+    )
+    return tuple(DoubleSignals(**row) for row in rows), total
 
 
-def double_signals(tables: RunTables) -> tuple[DoubleSignals, ...]:
-    """Return the senders that used message ids twice, those with the most first. The proofs are not verified."""
-    found: dict[tuple[str, str], DoubleSignals] = {}
-    columns = ["channel_id", "sender_id", "epoch_start_ms", "double_signals"]
-    for batch in tables.batches("rate_utilisation", columns, ds.field("double_signals") > 0):
-        for row in batch.to_pylist():
-            sender = row["channel_id"], row["sender_id"]
-            begin, ids = row["epoch_start_ms"], row["double_signals"]
-            if before := found.get(sender):
-                begin, ids = min(begin, before.epoch_start_ms), ids + before.message_ids
-            found[sender] = DoubleSignals(
-                channel_id=sender[0], sender_id=sender[1], epoch_start_ms=begin, message_ids=ids
-            )
-    return tuple(sorted(found.values(), key=lambda told: (-told.message_ids, told.channel_id, told.sender_id)))
+def _worst_senders(
+    tables: RunTables,
+    columns: Sequence[str],
+    where: ds.Expression,
+    within: Order,
+    figures: Mapping[str, tuple[str, str]],
+    order: Order,
+    most: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the first senders in ``order``, and the number of all of them.
+
+    ``figures`` are functions over the epochs of a sender, which are sorted by ``within``.
+    """
+    top, total = Top([*order, ("channel_id", "ascending"), ("sender_id", "ascending")], most), 0
+    with Divided(_WHO, tables.rows("rate_utilisation")) as epochs:
+        for batch in tables.batches("rate_utilisation", [*_WHO, *columns], where):
+            epochs.add(pa.Table.from_batches([batch]))
+        for part in epochs:
+            senders = grouped(part.sort_by(list(within)) if within else part, _WHO, figures)
+            total += senders.num_rows
+            top.add(senders)
+    return top.rows(), total

@@ -22,16 +22,37 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fairway.pipeline.report.figures import TimeAxis
-from fairway.pipeline.report.oddities import DAMAGED
 from fairway.pipeline.report.outages import Outage, outages
 from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.stages.decoding import Status
 
 MOST_TOPICS: Final = 10_000
+DAMAGED: Final = frozenset({Status.HASH_MISMATCH.value, Status.BAD_TOPIC.value})
+"""Statuses in quarantine of messages that differ from the ones sent."""
 OTHER_TOPICS: Final = "(all other topics)"
 _FINER: Final = 512
 """Intervals of the search for outages in each interval of the chart; for one day each is about 3 s long."""
 
 _Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreReport:
+    """One store."""
+
+    source: str
+    had: int
+    lacked: int
+    """Messages that another store had intact and of which this one has no copy, not even a damaged one."""
+    damaged: int
+    """Messages of which its copy does not match the stated hash."""
+    repairable: int
+    """Damaged messages that another store has intact."""
+    of: int
+    alone: int
+    """Messages that no other store had: only a query to this store returns them."""
+    outages: tuple[Outage, ...]
+    """In the order of time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

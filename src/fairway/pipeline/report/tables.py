@@ -6,25 +6,25 @@ small tables of counts. Cells are values; `ReportTable.cell` returns the text of
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from fairway.pipeline.report import figures
 from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.pipeline.report.bounded import Order, first_rows
 from fairway.pipeline.report.evidence import AcknowledgementBasis, meaning_of
 from fairway.pipeline.report.figures import LATENCIES_MS, Latencies
-from fairway.pipeline.report.findings import Findings, bandwidth_of
-from fairway.pipeline.report.headline import Headline, worst_first
+from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.headline import COUNTS
 from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import Balance
@@ -143,26 +143,9 @@ def small_table(
     return ReportTable(caption=caption, columns=heads, rows=rows, total=len(rows) if total is None else total)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """How the rows of a table of the run are shown."""
-
-    caption: str
-    order: str
-    what: str
-    columns: tuple[Column, ...]
-
-    def of(self, name: str, rows: Sequence[Row], total: int) -> ReportTable:
-        """Return the table with rows."""
-        return ReportTable(
-            name=name,
-            caption=self.caption,
-            columns=self.columns,
-            rows=[tuple(column.value(row) for column in self.columns) for row in rows],
-            total=total,
-            order=self.order,
-            what=self.what,
-        )
+def _shown(caption: str, order: str, what: str, *columns: Column) -> ReportTable:
+    """Return a table of the run without its rows."""
+    return ReportTable(caption=caption, order=order, what=what, columns=columns, rows=(), total=0)
 
 
 _CHANNEL: Final = Column("channel", ColumnKind.NAME, "channel_id", follows="channel")
@@ -189,131 +172,147 @@ _FIGURES: Final = (
     *_SEEN,
 )
 _SHOWN: Final = {
-    "channels": _Shown(
+    "channels": _shown(
         "Channels, worst first",
         "those first of which the greatest share is lost with 95 % certainty",
         "channels",
-        (_CHANNEL, *_FIGURES, Column("senders", ColumnKind.COUNT, "senders", narrow=False)),
+        _CHANNEL,
+        *_FIGURES,
+        Column("senders", ColumnKind.COUNT, "senders", narrow=False),
     ),
-    "senders": _Shown(
+    "senders": _shown(
         "Senders, those of whom most was lost first",
         "those first of whom the greatest share is lost with 95 % certainty",
         "channels and senders",
-        (
-            _CHANNEL,
-            _SENDER,
-            *(replace(each, narrow=each.narrow and each.kind is not ColumnKind.SPAN) for each in _FIGURES),
-        ),
+        _CHANNEL,
+        _SENDER,
+        *(replace(each, narrow=each.narrow and each.kind is not ColumnKind.SPAN) for each in _FIGURES),
     ),
-    "lost": _Shown(
+    "lost": _shown(
         "Lost messages, most cited first",
         "the most cited first",
         "lost messages",
-        (
-            _CHANNEL,
-            _MESSAGE,
-            _SENDER,
-            Column("cause", ColumnKind.WORD, "cause"),
-            Column("meanwhile", ColumnKind.WORD, "meanwhile", narrow=False),
-            Column("cited by", ColumnKind.COUNT, "cited_by"),
-            Column("holds up", ColumnKind.COUNT, "holds_up"),
-            Column("first cited (UTC)", ColumnKind.TIME, "first_cited_ns"),
-            Column("last cited (UTC)", ColumnKind.TIME, "last_cited_ns", narrow=False),
-            _HASH,
-        ),
+        _CHANNEL,
+        _MESSAGE,
+        _SENDER,
+        Column("cause", ColumnKind.WORD, "cause"),
+        Column("meanwhile", ColumnKind.WORD, "meanwhile", narrow=False),
+        Column("cited by", ColumnKind.COUNT, "cited_by"),
+        Column("holds up", ColumnKind.COUNT, "holds_up"),
+        Column("first cited (UTC)", ColumnKind.TIME, "first_cited_ns"),
+        Column("last cited (UTC)", ColumnKind.TIME, "last_cited_ns", narrow=False),
+        _HASH,
     ),
-    "incomplete": _Shown(
+    "incomplete": _shown(
         "Messages that lack segments",
         "those that lack least first",
         "messages that cannot be put together",
-        (
-            _CHANNEL,
-            _SENDER,
-            Column("payload hash", ColumnKind.ID, "segment_hash"),
-            Column("why", ColumnKind.WORD, "outcome"),
-            Column("segments there", ColumnKind.COUNT, "held"),
-            Column("needed", ColumnKind.COUNT, "data_segments"),
-            *_SEEN,
-        ),
+        _CHANNEL,
+        _SENDER,
+        Column("payload hash", ColumnKind.ID, "segment_hash"),
+        Column("why", ColumnKind.WORD, "outcome"),
+        Column("segments there", ColumnKind.COUNT, "held"),
+        Column("needed", ColumnKind.COUNT, "data_segments"),
+        *_SEEN,
     ),
-    "lacked": _Shown(
+    "lacked": _shown(
         "What stores lacked, by content topic",
         "the most lacking first",
         "stores, topics and channels",
-        (
-            Column("store", ColumnKind.NAME, "source"),
-            _TOPIC,
-            _CHANNEL,
-            Column("lacked", ColumnKind.PART, "lacked", of="of the topic"),
-            Column("of the topic", ColumnKind.COUNT, "of"),
-        ),
+        Column("store", ColumnKind.NAME, "source"),
+        _TOPIC,
+        _CHANNEL,
+        Column("lacked", ColumnKind.PART, "lacked", of="of the topic"),
+        Column("of the topic", ColumnKind.COUNT, "of"),
     ),
-    "rate": _Shown(
+    "rate": _shown(
         "Senders of channels in each epoch in which they sent",
         "the busiest first",
         "senders and epochs",
-        (
-            _CHANNEL,
-            _SENDER,
-            Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
-            Column("messages", ColumnKind.COUNT, "messages"),
-            Column("charged", ColumnKind.PART, "charged", of="limit"),
-            Column("limit", ColumnKind.COUNT, "rate_limit"),
-            Column("message ids", ColumnKind.COUNT, "message_ids", narrow=False),
-            Column("used twice", ColumnKind.COUNT, "double_signals"),
-        ),
+        _CHANNEL,
+        _SENDER,
+        Column("epoch from (UTC)", ColumnKind.TIME, "epoch_start_ms"),
+        Column("messages", ColumnKind.COUNT, "messages"),
+        Column("charged", ColumnKind.PART, "charged", of="limit"),
+        Column("limit", ColumnKind.COUNT, "rate_limit"),
+        Column("message ids", ColumnKind.COUNT, "message_ids", narrow=False),
+        Column("used twice", ColumnKind.COUNT, "double_signals"),
     ),
-    "quarantine": _Shown(
+    "quarantine": _shown(
         "Messages in quarantine",
         "the largest first",
         "messages in quarantine",
-        (
-            Column("reason", ColumnKind.WORD, "status"),
-            Column("what is wrong", ColumnKind.TEXT, "error"),
-            _TOPIC,
-            Column("stores", ColumnKind.WORD, "sources"),
-            _SENT,
-            Column("size", ColumnKind.SIZE, "payload_bytes"),
-            _HASH,
-        ),
+        Column("reason", ColumnKind.WORD, "status"),
+        Column("what is wrong", ColumnKind.TEXT, "error"),
+        _TOPIC,
+        Column("stores", ColumnKind.WORD, "sources"),
+        _SENT,
+        Column("size", ColumnKind.SIZE, "payload_bytes"),
+        _HASH,
     ),
-    "messages": _Shown(
+    "messages": _shown(
         "Messages that are there",
         "the newest first",
         "messages that are there",
-        (
-            _CHANNEL,
-            _SENDER,
-            _MESSAGE,
-            _SENT,
-            Column("state", ColumnKind.WORD, "status"),
-            Column("waits for", ColumnKind.ID, "waits_for", absent="none"),
-            Column("stores", ColumnKind.WORD, "stores"),
-            _HASH,
-        ),
+        _CHANNEL,
+        _SENDER,
+        _MESSAGE,
+        _SENT,
+        Column("state", ColumnKind.WORD, "status"),
+        Column("waits for", ColumnKind.ID, "waits_for", absent="none"),
+        Column("stores", ColumnKind.WORD, "stores"),
+        _HASH,
     ),
 }
 """By name, in the order in which the page's space is assigned."""
 
 
-def data_tables(found: Findings, most: int) -> dict[str, ReportTable]:
-    """Return the tables by name, each with at most ``most`` rows, in the order in which the page assigns its space."""
-    tables = found.tables
+_BUSIEST: Final = (
+    ("messages", "descending"),
+    ("double_signals", "descending"),
+    ("epoch_start_ms", "ascending"),
+    ("channel_id", "ascending"),
+    ("sender_id", "ascending"),
+)
+_LARGEST: Final = (("payload_bytes", "descending"), ("message_hash", "ascending"))
+_NEWEST: Final = (("timestamp_ns", "descending"), ("message_hash", "ascending"), ("message_id", "ascending"))
+
+
+def data_tables(found: Findings) -> dict[str, ReportTable]:
+    """Return the tables by name, in the order in which the page assigns its space."""
+    tables, most = found.tables, found.most
     made = {
-        "channels": _channels(found, most),
-        "senders": _senders(found, most),
-        "lost": _lost(found, most),
+        "channels": (_with_counts(found.accounts.channels[:most]), found.report.channel_count),
+        "senders": (_with_counts(found.accounts.senders[:most]), found.report.senders),
+        "lost": _lost(found),
         "incomplete": _incomplete(tables, most),
         "lacked": _lacked(found, most),
-        "rate": _greatest(tables, "rate_utilisation", None, "messages", most),
-        "quarantine": _greatest(tables, "quarantine", None, "payload_bytes", most),
+        "rate": (busiest_epochs(tables, most), tables.rows("rate_utilisation")),
+        "quarantine": (
+            _greatest(tables, "quarantine", _fields("quarantine"), _LARGEST, most),
+            tables.rows("quarantine"),
+        ),
         "messages": _messages(found, most),
     }
     shown = _SHOWN | {"rate": _rate_columns(tables, made["rate"][0])}
-    return {name: each.of(name, *made[name]) for name, each in shown.items()}
+    return {name: _filled(each, name, *made[name]) for name, each in shown.items()}
 
 
-def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
+def busiest_epochs(tables: RunTables, most: int) -> list[Row]:
+    """Return the pairs of sender and epoch with the most messages, as rows of ``rate_utilisation``."""
+    return _greatest(tables, "rate_utilisation", _fields("rate"), _BUSIEST, most)
+
+
+def _fields(name: str) -> list[str]:
+    return [column.field for column in _SHOWN[name].columns]
+
+
+def _filled(table: ReportTable, name: str, rows: Sequence[Row], total: int) -> ReportTable:
+    cells = [tuple(column.value(row) for column in table.columns) for row in rows]
+    return replace(table, name=name, rows=cells, total=total)
+
+
+def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> ReportTable:
     """Return the table of epochs, without the columns of a limit or of proofs if the run has none."""
     shown, absent = _SHOWN["rate"], set[str]()
     if tables.manifest["options"].get("rate_limit") is None:
@@ -323,74 +322,72 @@ def _rate_columns(tables: RunTables, rows: Sequence[Row]) -> _Shown:
     return replace(shown, columns=tuple(column for column in shown.columns if column.field not in absent))
 
 
-def _channels(found: Findings, most: int) -> tuple[list[Row], int]:
-    rows = heapq.nsmallest(
-        most, found.channel_rows, key=lambda row: worst_first(found.channels[row["channel_id"]], row["channel_id"])
-    )
-    return [row | _counts(found.channels[row["channel_id"]]) for row in rows], len(found.channel_rows)
+def _with_counts(pairs: Sequence[tuple[Row, Row]]) -> list[Row]:
+    return [row | {name: counts[name] for name in COUNTS} for row, counts in pairs]
 
 
-def _senders(found: Findings, most: int) -> tuple[list[Row], int]:
-    def told() -> Iterator[tuple[Headline, Row]]:
-        for batch in found.tables.batches("sender_stats"):
-            for row in batch.to_pylist():
-                yield found.accounts.of_sender(row), row
-
-    worst = heapq.nsmallest(
-        most, told(), key=lambda pair: worst_first(pair[0], pair[1]["channel_id"], pair[1]["sender_id"])
-    )
-    return [row | _counts(each) for each, row in worst], found.report.senders
-
-
-def _counts(told: Headline) -> Row:
-    return {name: getattr(told, name) for name in ("known", "readable", "lost", "incomplete", "held_up")}
-
-
-def _lost(found: Findings, most: int) -> tuple[list[Row], int]:
-    told = heapq.nsmallest(
-        most, found.lost, key=lambda each: (-each.cited_by, each.first_cited_ns or 0, each.message_id)
-    )
-    fields = ("channel_id", "message_id", "sender_id", "cited_by", "holds_up", "first_cited_ns", "last_cited_ns")
+def _lost(found: Findings) -> tuple[list[Row], int]:
+    holds_up = _held_up_by(found)
+    fields = ("channel_id", "message_id", "sender_id", "cited_by", "first_cited_ns", "last_cited_ns")
     rows = [
         {
             **{name: getattr(each, name) for name in fields},
             "cause": each.cause.value if each.status is None else f"{each.cause.value}: {each.status}",
             "meanwhile": ", ".join(each.meanwhile),
+            "holds_up": holds_up[each.channel_id, each.message_id],
             "message_hash": each.retrieval_hint,
         }
-        for each in told
+        for each in found.lost
     ]
     return rows, found.report.headline.lost
 
 
+def _held_up_by(found: Findings) -> Counter[tuple[str, str]]:
+    """Return the messages that each shown lost message holds up; a message counts for the one given up last."""
+    held_up: Counter[tuple[str, str]] = Counter()
+    shown = {(each.channel_id, each.message_id) for each in found.lost}
+    waits = ds.field("waits_for").isin([message_id for _, message_id in shown])
+    keys = ["channel_id", "waits_for"]
+    for batch in found.tables.batches("sds_ordered", keys, waits) if shown else ():
+        counts = pa.Table.from_batches([batch]).group_by(keys, use_threads=False).aggregate([([], "count_all")])
+        for row in counts.to_pylist():
+            if (message := (row["channel_id"], row["waits_for"])) in shown:
+                held_up[message] += row["count_all"]
+    return held_up
+
+
 def _lacked(found: Findings, most: int) -> tuple[list[Row], int]:
-    topics = _channels_of_topics(found.tables) if found.lacks.topics else {}
+    topics = _channels_of_topics(found)
     fields = ("source", "content_topic", "lacked", "of")
-    rows = [
+    rows = (
         {**{name: getattr(each, name) for name in fields}, "channel_id": channel}
         for each in found.lacks.topics
         for channel in topics.get(each.content_topic, [None])
-    ]
-    return rows[:most], len(rows)
+    )
+    more = sum(len(topics.get(each.content_topic, [None])) - 1 for each in found.lacks.topics)
+    return list(islice(rows, most)), found.lacks.total + more
 
 
-def _channels_of_topics(tables: RunTables) -> dict[str, list[str]]:
-    """Return the channels of each content topic, at most `_MOST_CHANNELS_NAMED` for each."""
-    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for batch in tables.batches("sds_messages", ["content_topic", "channel_id"]):
-        pairs = pa.Table.from_batches([batch]).group_by(["content_topic", "channel_id"], use_threads=False)
+def _channels_of_topics(found: Findings) -> dict[str, list[str]]:
+    """Return the channels of each shown content topic, at most `_MOST_CHANNELS_NAMED` for each."""
+    channels: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    topics = list({each.content_topic for each in found.lacks.topics})
+    keys = ["content_topic", "channel_id"]
+    of_topics = ds.field("content_topic").isin(topics)
+    for batch in found.tables.batches("sds_messages", keys, of_topics) if topics else ():
+        pairs = pa.Table.from_batches([batch]).group_by(keys, use_threads=False)
         for row in pairs.aggregate([]).to_pylist():
-            known = found[row["content_topic"]]
+            known = channels[row["content_topic"]]
             if len(known) < _MOST_CHANNELS_NAMED:
                 known[row["channel_id"]] = None
-    return {topic: sorted(channels) for topic, channels in found.items()}
+    return {topic: sorted(named) for topic, named in channels.items()}
 
 
 def _messages(found: Findings, most: int) -> tuple[list[Row], int]:
     columns = ["channel_id", "sender_id", "message_id", "timestamp_ns", "status", "waits_for", "message_hash"]
-    rows, total = _greatest(found.tables, "sds_ordered", columns, "timestamp_ns", most)
+    rows = _greatest(found.tables, "sds_ordered", columns, _NEWEST, most)
     stores = _stores_of(found, [row["message_hash"] for row in rows])
-    return [row | {"stores": stores.get(row["message_hash"])} for row in rows], total
+    return [row | {"stores": stores.get(row["message_hash"])} for row in rows], found.tables.rows("sds_ordered")
 
 
 def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | None, str]:
@@ -408,32 +405,29 @@ def _stores_of(found: Findings, hashes: Sequence[bytes | None]) -> dict[bytes | 
 
 
 def _incomplete(tables: RunTables, most: int) -> tuple[list[Row], int]:
-    names = [column.field for column in _SHOWN["incomplete"].columns]
-    columns = {name: ds.field(name) for name in names} | {"lacking": ds.field("data_segments") - ds.field("held")}
+    columns = {name: ds.field(name) for name in _fields("incomplete")} | {
+        "lacking": ds.field("data_segments") - ds.field("held")
+    }
     # For a set of parity segments alone the number of missing segments is unknown; it is last.
     order = [(name, "ascending") for name in ("lacking", "channel_id", "sender_id", "segment_hash")]
-    return tables.head("incomplete", columns, order, most), tables.rows("incomplete")
+    return first_rows(tables, "incomplete", columns, order, most), tables.rows("incomplete")
 
 
-def _greatest(
-    tables: RunTables, table: str, columns: Sequence[str] | None, by: str, most: int
-) -> tuple[list[Row], int]:
-    """Return the rows with the greatest values in a column of integers, and the number of all rows.
+def _greatest(tables: RunTables, table: str, columns: Sequence[str], order: Order, most: int) -> list[Row]:
+    """Return the first rows in an order that begins with a column of integers, descending.
 
     A first pass over this column finds the least of the greatest values, so that the second pass reads no smaller one.
     """
-    total, where = tables.rows(table), None
-    if total > most:
-        values = np.concatenate([_ints(batch.column(0)) for batch in tables.batches(table, [by])])
-        least = int(np.partition(values, len(values) - most)[len(values) - most])
-        where = ds.field(by) >= least
-    rows = [row for batch in tables.batches(table, columns, where) for row in batch.to_pylist()]
-    rows.sort(key=lambda row: (row[by] is None, -(row[by] or 0)))
-    return rows[:most], total
-
-
-def _ints(column: Any) -> npt.NDArray[np.int64]:
-    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    first, where = order[0][0], None
+    if tables.rows(table) > most:
+        greatest = np.zeros(0, np.int64)
+        for batch in tables.batches(table, [first], ds.field(first).is_valid()):
+            greatest = np.concatenate([greatest, batch.column(0).to_numpy().astype(np.int64)])
+            if len(greatest) > most:
+                greatest = np.partition(greatest, len(greatest) - most)[-most:]
+        if len(greatest) == most:
+            where = ds.field(first) >= int(greatest.min())
+    return first_rows(tables, table, columns, order, most, where)
 
 
 def causes(report: ArchiveReport) -> ReportTable:
@@ -488,11 +482,11 @@ def evidence(basis: AcknowledgementBasis) -> ReportTable:
     return small_table("What acknowledgement rests on", columns, rows)
 
 
-def bandwidth(tables: RunTables) -> ReportTable:
+def bandwidth(found: Findings) -> ReportTable:
     """Return the bytes of all channels by part."""
-    parts = bandwidth_of(tables)
+    parts = found.bandwidth
     whole = sum(size for _, size, _ in parts)
-    carriers = tables.rows("sds_messages") + tables.rows("repeats")
+    carriers = found.tables.rows("sds_messages") + found.tables.rows("repeats")
     columns = {"part": ColumnKind.TEXT, "bytes": ColumnKind.SHARE, "messages with it": ColumnKind.SHARE}
     rows = [(part, size_of(size, whole), of(messages, carriers)) for part, size, messages in parts]
     return small_table("Bandwidth", columns, rows)
@@ -508,9 +502,9 @@ def utilisation(tables: RunTables) -> ReportTable:
     return small_table("Utilisation", columns, rows[::-1])
 
 
-def reasons(tables: RunTables, most: int = 15) -> ReportTable:
+def reasons(findings: Findings, most: int = 15) -> ReportTable:
     """Return the reasons for quarantine, the most frequent first."""
-    found, total = figures.quarantine(tables), tables.rows("quarantine")
+    found, total = findings.reasons, findings.tables.rows("quarantine")
     size = sum(each.bytes for each in found)
     columns = {
         "reason": ColumnKind.TEXT,

@@ -14,11 +14,10 @@ from rich.text import Text
 
 from fairway.pipeline.report import tables as shown
 from fairway.pipeline.report.archive_report import ArchiveReport
-from fairway.pipeline.report.figures import latencies
-from fairway.pipeline.report.findings import Findings, report_of
+from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.tables import STRANGE, ColumnKind, ReportTable
-from fairway.pipeline.report.words import clock, selection_text, share_text, size_text
+from fairway.pipeline.report.words import clock, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import RunSummary
 from fairway.units import counted
@@ -52,9 +51,9 @@ def print_summary(summary: RunSummary, console: Console) -> None:
 
 def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
     """Print the report of a finished run; its tables have at most ``limit`` rows."""
-    found = Findings(tables)
+    found = Findings(tables, limit)
     parts: list[RenderableType] = [render_summary(found.report)]
-    for table in _tables(found, limit):
+    for table in _tables(found):
         if table.rows:
             parts += ["", render_table(table, None if table.name is None else limit)]
     console.print(Group(*parts))
@@ -62,23 +61,24 @@ def print_run_report(tables: RunTables, console: Console, limit: int) -> None:
 
 def short_report(tables: RunTables) -> RenderableType:
     """Return the part of the report of a finished run that fits on one screen."""
-    below = (shown.bandwidth(tables), shown.balance_table(tables.balance))
-    return Group(render_summary(report_of(tables)), *(part for table in below for part in ("", render_table(table))))
+    found = Findings(tables)
+    below = (shown.bandwidth(found), shown.balance_table(tables.balance))
+    return Group(render_summary(found.report), *(part for table in below for part in ("", render_table(table))))
 
 
-def _tables(found: Findings, limit: int) -> Iterator[ReportTable]:
+def _tables(found: Findings) -> Iterator[ReportTable]:
     report, tables = found.report, found.tables
-    rows = shown.data_tables(found, limit)
+    rows = shown.data_tables(found)
     yield rows.pop("channels")
     yield shown.causes(report)
     yield from (table for name, table in rows.items() if name not in _NOT_SHOWN)
-    yield shown.reasons(tables)
+    yield shown.reasons(found)
     yield shown.evidence(report.acknowledgement)
-    yield shown.latency(latencies(tables))
+    yield shown.latency(found.latencies)
     yield shown.utilisation(tables)
     yield shown.stores(report)
     yield shown.outages(report)
-    yield shown.bandwidth(tables)
+    yield shown.bandwidth(found)
     yield shown.balance_table(tables.balance)
 
 
@@ -102,14 +102,12 @@ def _headline(told: Headline) -> list[str]:
     if not told.known:
         return ["No channel message is known."]
     counts = [("readable", told.readable), ("lost", told.lost), *([("damaged", told.damaged)] if told.damaged else [])]
-    words = [f"[bold]{number:,} {name}[/] ({share_text(number, told.known)})" for name, number in counts]
+    words = [f"[bold]{number:,} {name}[/] ({percent(number, told.known)})" for name, number in counts]
     lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}"]
     if told.incomplete:
-        lines.append(
-            f"{told.incomplete:,} ({share_text(told.incomplete, told.known)}) are segments that lack the others"
-        )
+        lines.append(f"{told.incomplete:,} ({percent(told.incomplete, told.known)}) are segments that lack the others")
     if told.held_up:
-        share = share_text(told.held_up, told.known)
+        share = percent(told.held_up, told.known)
         lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
         lines.append("them comes or is given up")
     if told.undetermined:
@@ -121,7 +119,7 @@ def _whole(report: ArchiveReport) -> list[str]:
     lines = [f"{counted(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
     if report.first_ns is not None and report.last_ns is not None:
         lines[0] += f", sent from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
-    recovered, reassembled = report.total("recovered"), report.total("reassembled")
+    recovered, reassembled = report.totals["recovered"], report.totals["reassembled"]
     if recovered:
         lines.append(f"{recovered:,} of {counted(reassembled, 'message')} in segments saved by Reed-Solomon")
     return lines
@@ -131,7 +129,7 @@ def _acknowledged(report: ArchiveReport) -> list[str]:
     told = report.acknowledgement
     if not told.content:
         return []
-    share = share_text(told.acknowledged, told.content)
+    share = percent(told.acknowledged, told.content)
     read = "bloom filters read" if told.filters_read else "bloom filters not read, see --blooms"
     return [
         f"{told.acknowledged:,} of {told.content:,} that are there acknowledged by others ({share}), at least: {read}"

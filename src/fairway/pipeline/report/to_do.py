@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairway.pipeline.report.archive_report import ArchiveReport, ToDo
 from fairway.pipeline.report.causes import LossCause
-from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.outages import Outage
-from fairway.pipeline.report.rates import DoubleSignals, OverLimit
-from fairway.pipeline.report.words import clock, percent
+from fairway.pipeline.report.stores import StoreReport
+from fairway.pipeline.report.words import clock, percent, short_name
 from fairway.pipeline.stages.decoding import Status
 from fairway.units import NS_PER_MS, counted
 from fairway.visible import visible
 
-MOST_OF_A_KIND: Final = 3
+_NAMED: Final = 3
 """Items of one kind that a to-do names one by one."""
 _LOST_SENDER: Final = 0.2
 """Least share of lost messages of a named sender."""
@@ -28,22 +28,8 @@ _LEAST_USUAL: Final = 0.02
 """Smallest ordinary share of lost messages of a sender."""
 _CHANCE: Final = 0.01
 """Largest probability of naming a sender in an archive with evenly distributed losses."""
-_NAME: Final = 40
 _READ_ONLY: Final = "lip76:"
 """Scheme of sources that a backfill cannot write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToDo:
-    """An action for the operator."""
-
-    what: str
-    """The reason; names are made visible, but not escaped for HTML."""
-    action: str
-    commands: tuple[str, ...] = ()
-    """Commands that carry out the action."""
-    section: str
-    """Id of the page's section with details."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,69 +44,37 @@ class SenderLoss:
     """The most frequent cause."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreShare:
-    """A store, and the number of messages of other stores that it missed."""
+def to_do_of(
+    report: ArchiveReport, senders: Sequence[SenderLoss], *, adds_up: bool, run: str, uris: Mapping[str | None, str]
+) -> tuple[ToDo, ...]:
+    """Return the to-dos for a report, the most urgent first.
 
-    source: str
-    uri: str | None
-    """Its source in the run, valid in the current folder; None if unknown, such as for one table that names several
-    stores."""
-    lacked: int
-    repairable: int
-    """Messages of which its copy is damaged and another store's copy is intact."""
-    of: int
-    outages: tuple[Outage, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The figures from which `to_do_of` makes the to-dos."""
-
-    adds_up: bool
-    headline: Headline
-    stores: Sequence[StoreShare]
-    """All stores, the least complete first."""
-    senders: Sequence[SenderLoss]
-    """Senders with lost messages, the worst first."""
-    senders_in_all: int
-    over_limit: Sequence[OverLimit]
-    double_signals: Sequence[DoubleSignals]
-    run: str
-    """The folder of the run."""
-    messages: int
-    """WakuMessages."""
-    is_selection: bool
-    """Whether the run selected only some of the messages of the sources."""
-    causes: dict[LossCause, int]
-    quarantined: dict[str, int]
-
-
-def to_do_of(found: Found) -> tuple[ToDo, ...]:
-    """Return the to-dos, the most urgent first."""
+    ``senders`` are those with lost messages, the worst first. ``run`` is the folder of the run. ``uris`` has the
+    sources of the run by the names of stores, valid in the current folder.
+    """
     return (
-        *_balance(found),
-        *_outages(found.stores),
-        *_senders(found),
-        *_double_signals(found),
-        *_over_limit(found.over_limit),
-        *_losses(found),
-        *_lacking(found.stores),
-        *_repairable(found.stores),
-        *_nothing(found),
-        *_unreadable(found),
-        *_quarantine(found.quarantined),
+        *_balance(adds_up=adds_up),
+        *_outages(report.stores, uris),
+        *_senders(report, senders),
+        *_double_signals(report, run),
+        *_over_limit(report),
+        *_losses(report),
+        *_lacking(report.stores, uris),
+        *_repairable(report.stores, uris),
+        *_nothing(report),
+        *_unreadable(report),
+        *_quarantine(report.quarantined),
     )
 
 
-def _is_lost(sender: SenderLoss, found: Found) -> bool:
+def _is_lost(sender: SenderLoss, report: ArchiveReport) -> bool:
     """Return whether a sender lost more messages than the others, by more than chance explains.
 
     Losses without a known author belong to no sender.
     """
     if sender.sender_id is None or sender.lost < _LOST_SENDER * sender.known:
         return False
-    of_others = (found.headline.lost - sender.lost) / max(found.headline.known - sender.known, 1)
+    of_others = (report.headline.lost - sender.lost) / max(report.headline.known - sender.known, 1)
     usual, share = max(of_others, _LEAST_USUAL), sender.lost / sender.known
     if share <= usual:
         return False
@@ -129,12 +83,7 @@ def _is_lost(sender: SenderLoss, found: Found) -> bool:
     divergence = share * math.log(share / usual)
     if share < 1:
         divergence += (1 - share) * math.log((1 - share) / (1 - usual))
-    return found.senders_in_all * math.exp(-sender.known * divergence) <= _CHANCE
-
-
-def outage_text(outage: Outage) -> str:
-    """Return an outage as a sentence without a full stop."""
-    return f"{_name(outage.source)} lacked {_window(outage)}"
+    return report.senders * math.exp(-sender.known * divergence) <= _CHANCE
 
 
 def _window(outage: Outage) -> str:
@@ -148,13 +97,8 @@ def _between(outage: Outage) -> str:
     return f"{first} to {last[day + 1 :] if first[:day] == last[:day] else last}"
 
 
-def _name(told: str | None) -> str:
-    whole = "unknown" if told is None else visible(told)
-    return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
-
-
-def _balance(found: Found) -> Iterator[ToDo]:
-    if not found.adds_up:
+def _balance(*, adds_up: bool) -> Iterator[ToDo]:
+    if not adds_up:
         yield ToDo(
             what="Not every row of the input is accounted for.",
             action="Report this: it is a fault of fairway, and no figure here can be relied on.",
@@ -162,27 +106,25 @@ def _balance(found: Found) -> Iterator[ToDo]:
         )
 
 
-def _outages(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+def _outages(stores: Sequence[StoreReport], uris: Mapping[str | None, str]) -> Iterator[ToDo]:
     for store in stores:
         if store.outages:
             found = sorted(store.outages, key=lambda told: -told.lacked)
-            windows = [f"{_window(told)} ({told.lacked:,} that other stores had)" for told in found[:MOST_OF_A_KIND]]
+            windows = [f"{_window(told)} ({told.lacked:,} that other stores had)" for told in found[:_NAMED]]
             yield ToDo(
-                what=f"{_name(store.source)} lacked {_listed(windows, len(found), 'outages')}.",
-                action=f"Fill {_name(store.source)} from another store, and see why it was out.",
-                commands=tuple(
-                    command for told in found[:MOST_OF_A_KIND] for command in _backfill(store, stores, told)
-                ),
+                what=f"{short_name(store.source)} lacked {_listed(windows, len(found), 'outages')}.",
+                action=f"Fill {short_name(store.source)} from another store, and see why it was out.",
+                commands=tuple(command for told in found[:_NAMED] for command in _backfill(store, stores, uris, told)),
                 section="stores",
             )
 
 
-def _senders(found: Found) -> Iterator[ToDo]:
-    named = [sender for sender in found.senders if _is_lost(sender, found)]
+def _senders(report: ArchiveReport, senders: Sequence[SenderLoss]) -> Iterator[ToDo]:
+    named = [sender for sender in senders if _is_lost(sender, report)]
     told = [
-        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} "
+        f"{short_name(sender.sender_id)} in {short_name(sender.channel_id)} "
         f"({sender.lost:,} of {sender.known:,} lost, {_OF_SENDERS[sender.cause]})"
-        for sender in named[:MOST_OF_A_KIND]
+        for sender in named[:_NAMED]
     ]
     if told:
         yield ToDo(
@@ -192,17 +134,17 @@ def _senders(found: Found) -> Iterator[ToDo]:
         )
 
 
-def _double_signals(found: Found) -> Iterator[ToDo]:
+def _double_signals(report: ArchiveReport, run: str) -> Iterator[ToDo]:
     told = [
-        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} ({counted(sender.message_ids, 'message id')}, "
-        f"first in the epoch from {_epoch(sender.epoch_start_ms)})"
-        for sender in found.double_signals[:MOST_OF_A_KIND]
+        f"{short_name(sender.sender_id)} in {short_name(sender.channel_id)} "
+        f"({counted(sender.message_ids, 'message id')}, first in the epoch from {_epoch(sender.epoch_start_ms)})"
+        for sender in report.double_signals[:_NAMED]
     ]
     if told:
         yield ToDo(
-            what=f"Used RLN message ids twice: {_listed(told, len(found.double_signals), 'senders')}.",
+            what=f"Used RLN message ids twice: {_listed(told, report.double_signal_senders, 'senders')}.",
             action="See which memberships these are; --group names members. If they are, their secrets are out.",
-            commands=(f"fairway pipeline violations {_quoted(found.run)}",),
+            commands=(f"fairway pipeline violations {_quoted(run)}",),
             section="rate",
         )
 
@@ -211,15 +153,16 @@ def _epoch(start_ms: int) -> str:
     return f"{clock(start_ms * NS_PER_MS, '%Y-%m-%d %H:%M')} UTC"
 
 
-def _over_limit(senders: Sequence[OverLimit]) -> Iterator[ToDo]:
+def _over_limit(report: ArchiveReport) -> Iterator[ToDo]:
+    senders = report.over_limit
     told = [
-        f"{_name(sender.sender_id)} in {_name(sender.channel_id)} "
+        f"{short_name(sender.sender_id)} in {short_name(sender.channel_id)} "
         f"({sender.messages:,} in the epoch from {_epoch(sender.epoch_start_ms)})"
-        for sender in senders[:MOST_OF_A_KIND]
+        for sender in senders[:_NAMED]
     ]
     if told:
         yield ToDo(
-            what=f"Over the rate limit of {senders[0].limit:,}: {_listed(told, len(senders), 'senders')}.",
+            what=f"Over the rate limit of {senders[0].limit:,}: {_listed(told, report.over_limit_senders, 'senders')}.",
             action="Slow them down: relays drop what is over the limit.",
             section="rate",
         )
@@ -232,51 +175,57 @@ def _listed(told: Sequence[str], total: int, what: str) -> str:
     return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
 
 
-def _losses(found: Found) -> Iterator[ToDo]:
-    lost = found.headline.lost
+def _losses(report: ArchiveReport) -> Iterator[ToDo]:
+    lost = report.headline.lost
     for cause, action in _FOR_LOSSES.items():
-        number = found.causes.get(cause, 0)
+        number = sum(each.count for each in report.causes if each.cause == cause.value)
         if number:
             yield ToDo(what=f"{number:,} of {lost:,} lost messages: {_LOST[cause]}.", action=action, section="gaps")
 
 
-def _lacking(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+def _lacking(stores: Sequence[StoreReport], uris: Mapping[str | None, str]) -> Iterator[ToDo]:
     lacking = [store for store in stores if _rest(store)]
-    told = [f"{_name(store.source)} lacked {_rest(store):,} of {store.of:,}" for store in lacking]
+    told = [f"{short_name(store.source)} lacked {_rest(store):,} of {store.of:,}" for store in lacking]
     if told:
         yield ToDo(
-            what=f"Spread over time, {_listed(told[:MOST_OF_A_KIND], len(told), 'stores lacked some')}.",
+            what=f"Spread over time, {_listed(told[:_NAMED], len(told), 'stores lacked some')}.",
             action="Fill each store from the others.",
-            commands=tuple(command for store in lacking[:MOST_OF_A_KIND] for command in _backfill(store, stores)),
+            commands=tuple(command for store in lacking[:_NAMED] for command in _backfill(store, stores, uris)),
             section="stores",
         )
 
 
-def _repairable(stores: Sequence[StoreShare]) -> Iterator[ToDo]:
+def _repairable(stores: Sequence[StoreReport], uris: Mapping[str | None, str]) -> Iterator[ToDo]:
     named = [store for store in stores if store.repairable]
-    told = [f"{_name(store.source)} has {store.repairable:,}" for store in named[:MOST_OF_A_KIND]]
+    told = [f"{short_name(store.source)} has {store.repairable:,}" for store in named[:_NAMED]]
     if told:
         yield ToDo(
             what=f"Messages damaged that another store has intact: {_listed(told, len(named), 'stores have some')}.",
             action="Replace them by the intact ones, and check the disks of these stores.",
             commands=tuple(
-                f"{command} --repair" for store in named[:MOST_OF_A_KIND] for command in _backfill(store, stores)
+                f"{command} --repair" for store in named[:_NAMED] for command in _backfill(store, stores, uris)
             ),
             section="stores",
         )
 
 
-def _rest(store: StoreShare) -> int:
+def _rest(store: StoreReport) -> int:
     """Return the number of messages that a store missed outside of its outages."""
     return store.lacked - sum(outage.lacked for outage in store.outages)
 
 
-def _backfill(store: StoreShare, stores: Sequence[StoreShare], outage: Outage | None = None) -> Iterator[str]:
-    """Yield the command that fills a store from the most complete other store, if one exists."""
-    donor = next((other.uri for other in reversed(stores) if other is not store), None)
-    if donor is None or store.uri is None or store.uri.startswith(_READ_ONLY):
+def _backfill(
+    store: StoreReport, stores: Sequence[StoreReport], uris: Mapping[str | None, str], outage: Outage | None = None
+) -> Iterator[str]:
+    """Yield the command that fills a store from the most complete other store, if one exists.
+
+    A table that names several stores is the source of none of them.
+    """
+    donor = next((uris.get(other.source) for other in reversed(stores) if other is not store), None)
+    target = uris.get(store.source)
+    if donor is None or target is None or target.startswith(_READ_ONLY):
         return
-    words = ["fairway pipeline backfill --from", _quoted(donor), "--to", _quoted(store.uri)]
+    words = ["fairway pipeline backfill --from", _quoted(donor), "--to", _quoted(target)]
     if outage is not None:
         words += ["--since", _iso(outage.begin_ns), "--until", _iso(outage.last_ns)]
     yield " ".join(words)
@@ -290,20 +239,20 @@ def _iso(timestamp_ns: int) -> str:
     return clock(timestamp_ns, "%Y-%m-%dT%H:%M:%SZ")
 
 
-def _nothing(found: Found) -> Iterator[ToDo]:
-    if not (found.messages or found.headline.known or found.quarantined):
+def _nothing(report: ArchiveReport) -> Iterator[ToDo]:
+    if not (report.messages or report.headline.known or report.quarantined):
         selected = "No message of the sources is selected by the given times, channels and topics."
         yield ToDo(
-            what=selected if found.is_selection else "The sources have no messages at all.",
-            action="Select others." if found.is_selection else "See whether these are the right archives.",
+            what=selected if report.selection is not None else "The sources have no messages at all.",
+            action="Select others." if report.selection is not None else "See whether these are the right archives.",
             section="rows",
         )
 
 
-def _unreadable(found: Found) -> Iterator[ToDo]:
-    if found.messages and not found.headline.known and found.quarantined:
+def _unreadable(report: ArchiveReport) -> Iterator[ToDo]:
+    if report.messages and not report.headline.known and report.quarantined:
         yield ToDo(
-            what=f"Of {counted(found.messages, 'Waku message')} none could be read as a message of a channel.",
+            what=f"Of {counted(report.messages, 'Waku message')} none could be read as a message of a channel.",
             action="If the channels are encrypted, give their keys (--keys). See whether this is the right archive.",
             section="quarantine",
         )

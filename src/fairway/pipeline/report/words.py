@@ -12,15 +12,14 @@ from fairway.visible import visible
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS_PER_MICROSECOND: Final = 1_000
-_MINUTE_MS: Final = 60_000
-_UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (_MINUTE_MS, "min"), (MS_PER_S, "s"))
+_UNITS_MS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (MS_PER_S, "s"))
 _THREE_DIGITS: Final = 999.5
 """Smallest number that three significant digits would show with an exponent."""
 _KIB: Final = 1_024
 _SIZE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _LEAST_SHARE: Final = 0.001
 _NAMED: Final = 3
-_NAME: Final = 60
+_NAME: Final = 40
 
 
 def of(part: int, whole: int) -> str:
@@ -58,31 +57,12 @@ def duration(milliseconds: int) -> str:
     return f"{milliseconds} ms"
 
 
-def share_text(part: int, whole: int) -> str:
-    """Return a share of a whole above 0, in few letters; only an empty part reads as 0, and only the whole as 100."""
-    share = part / whole
-    if 0 < share < _LEAST_SHARE:
-        return f"<{_LEAST_SHARE:.1%}"
-    if 1 - _LEAST_SHARE < share < 1:
-        return f">{1 - _LEAST_SHARE:.1%}"
-    return f"{share:.1%}"
-
-
 def size_text(size_bytes: int) -> str:
     """Return a size in the unit that suits it."""
     if size_bytes < _KIB:
         return f"{size_bytes:,} B"
     power = min(int(math.log(size_bytes, _KIB)), len(_SIZE_UNITS))
     return f"{size_bytes / _KIB**power:,.1f} {_SIZE_UNITS[power - 1]}"
-
-
-def duration_text(milliseconds: int | None) -> str:
-    """Return a time of 1 s to 1 min in seconds, another in the unit that suits it, and None (unknown) as a dash."""
-    if milliseconds is None:
-        return "-"
-    if MS_PER_S <= milliseconds < _MINUTE_MS:
-        return f"{milliseconds / MS_PER_S:.1f} s"
-    return duration(milliseconds)
 
 
 def selection_text(selection: dict[str, Any] | None) -> str | None:
@@ -108,9 +88,9 @@ def _moment(time_ns: int) -> str:
     return f"{exact_text(time_ns).removesuffix('Z').rstrip('0').removesuffix('.')}Z"
 
 
-def short_name(name: str) -> str:
-    """Return a name as the report shows it, cut to a bound."""
-    whole = visible(name)
+def short_name(name: str | None) -> str:
+    """Return a name as the report shows it, cut to a bound; None is unknown."""
+    whole = "unknown" if name is None else visible(name)
     return whole if len(whole) <= _NAME else f"{whole[: _NAME - 1]}…"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BATCH = "send"
 """The kind of a folder with a batch (`fairway.pipeline.outgoing`)."""
-_BATCH_ROWS = 16_384
+BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
@@ -128,22 +128,6 @@ class RunTables:
         reading = TableFiles(root=self.place.path, filesystem=self.place.filesystem)
         return reading.frame(spark, name, [file.name for file in self.files(name)], self._table(name).schema)
 
-    def head(
-        self,
-        name: str,
-        columns: Columns,
-        order: Sequence[tuple[str, str]],
-        limit: int,
-        where: ds.Expression | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the first rows in an order, such as ``[("size_bytes", "descending")]``; memory holds twice as many."""
-        kept: pa.Table | None = None
-        for batch in self.batches(name, columns, where):
-            table = pa.Table.from_batches([batch])
-            together = table if kept is None else pa.concat_tables([kept, table])
-            kept = together.sort_by(list(order)).slice(0, limit)
-        return [] if kept is None else list(kept.to_pylist())
-
     def range_of(self, name: str, column: str) -> tuple[int | None, int | None]:
         """Return the least and the greatest value of a column of numbers, from the footers of the files."""
         lows: list[int] = []
@@ -166,7 +150,7 @@ def _rows(
     file: Location, columns: Mapping[str, ds.Expression], where: ds.Expression | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows of a file."""
-    size = _PAYLOAD_BATCH_ROWS if "payload" in columns or "content" in columns else _BATCH_ROWS
+    size = _PAYLOAD_BATCH_ROWS if "payload" in columns else BATCH_ROWS
     try:
         rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
         yield from rows.to_batches(columns=dict(columns), filter=where, batch_size=size)

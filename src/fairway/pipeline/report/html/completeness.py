@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fairway.pipeline.report import tables
-from fairway.pipeline.report.archive_report import ArchiveReport, StoreReport
+from fairway.pipeline.report.archive_report import ArchiveReport
 from fairway.pipeline.report.figures import TimeAxis
-from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.findings import MOST_DRAWN, Findings
 from fairway.pipeline.report.html.charts import Bar, Charts, Lane, time_ticks
 from fairway.pipeline.report.html.data import html_table
-from fairway.pipeline.report.html.losses import CHART_ROWS, label
-from fairway.pipeline.report.stores import StoreOverTime
+from fairway.pipeline.report.html.losses import label
+from fairway.pipeline.report.stores import StoreOverTime, StoreReport
 from fairway.pipeline.report.words import of
 from fairway.units import counted
 
@@ -42,7 +42,7 @@ def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 def _shares(charts: Charts, lead: str, told: tuple[StoreReport, ...]) -> str:
     bars = [
         Bar(label=label(store.source), value=store.had, whole=store.of, note=of(store.had, store.of))
-        for store in told[:CHART_ROWS]
+        for store in told[:MOST_DRAWN]
     ]
     return charts.bars("Messages that a store had", lead, bars)
 
@@ -56,7 +56,7 @@ def _lanes(charts: Charts, found: Findings) -> tuple[str, ...]:
         "A stretch is darker the greater the share that the store lacked of what other stores had; it is red during an "
         "outage, and empty where no other store had anything."
     )
-    pairs = list(zip(found.report.stores, found.lacks.stores, strict=True))[:CHART_ROWS]
+    pairs = list(zip(found.report.stores, found.lacks.stores, strict=True))[:MOST_DRAWN]
     lanes = [
         Lane(
             label=label(store.source),

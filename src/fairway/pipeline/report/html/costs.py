@@ -9,13 +9,12 @@ from typing import Final
 
 from fairway.pipeline.report import figures, tables
 from fairway.pipeline.report.figures import LATENCIES_MS
-from fairway.pipeline.report.findings import Findings, bandwidth_of, busiest_epochs
+from fairway.pipeline.report.findings import MOST_DRAWN, Findings
 from fairway.pipeline.report.html.charts import Bar, Charts, latency_place, latency_ticks, time_ticks
 from fairway.pipeline.report.html.data import html_table
-from fairway.pipeline.report.html.losses import CHART_ROWS, label
+from fairway.pipeline.report.html.losses import label
 from fairway.pipeline.report.tables import ColumnKind, small_table
 from fairway.pipeline.report.words import clock, duration, of, percent, size_of, size_text
-from fairway.pipeline.run.reading import RunTables
 from fairway.units import counted
 
 _BUSIEST: Final = 5
@@ -63,7 +62,7 @@ def traffic(charts: Charts, found: Findings) -> tuple[str, ...]:
 
 def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
     """Return the number of acknowledged messages, the evidence, and the latencies."""
-    told, basis = figures.latencies(found.tables), found.report.acknowledgement
+    told, basis = found.latencies, found.report.acknowledgement
     if not told.total:
         return ("There are no content messages.",)
     lead = f"At least {of(told.acknowledged, told.total)} messages that are there were acknowledged by others."
@@ -80,9 +79,9 @@ def latency(charts: Charts, found: Findings) -> tuple[str, ...]:
     )
 
 
-def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
+def bandwidth(charts: Charts, found: Findings) -> tuple[str, ...]:
     """Return the bytes of all channels by part."""
-    parts = bandwidth_of(run)
+    run, parts = found.tables, found.bandwidth
     whole = sum(size for _, size, _ in parts)
     if not whole:
         return ("No message could be decoded.",)
@@ -93,7 +92,7 @@ def bandwidth(charts: Charts, run: RunTables) -> tuple[str, ...]:
         Bar(label=part, value=size, whole=whole, note=f"{size_text(size)} ({share})")
         for (part, size, _), share in zip(parts, shares, strict=True)
     ]
-    return (lead, charts.bars("Bytes by part", lead, bars), html_table(tables.bandwidth(run)))
+    return (lead, charts.bars("Bytes by part", lead, bars), html_table(tables.bandwidth(found)))
 
 
 def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
@@ -104,7 +103,7 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         return ("Nobody sent anything.",)
     epoch = duration(run.manifest["options"]["epoch_ms"])
     limit = run.manifest["options"].get("rate_limit")
-    busiest = busiest_epochs(run, CHART_ROWS)
+    busiest = tables.busiest_epochs(run, MOST_DRAWN)
     lead = f"{counted(total, 'pair')} of a sender of a channel and an epoch of {epoch} in which it sent."
     tail: list[str] = []
     if limit is None:
@@ -135,17 +134,17 @@ def rate(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
 def quarantine(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return the reasons for quarantine."""
     run = found.tables
-    reasons, total, whole = figures.quarantine(run), run.rows("quarantine"), run.rows("waku_messages")
+    reasons, total, whole = found.reasons, run.rows("quarantine"), run.rows("waku_messages")
     lead = f"{of(total, whole)} distinct messages could not be decoded, are forged, or on a wrong topic."
     if not reasons:
         return (lead,)
     bars = [
         Bar(label=label(reason.status), value=reason.messages, whole=total, note=of(reason.messages, total))
-        for reason in reasons[:CHART_ROWS]
+        for reason in reasons[:MOST_DRAWN]
     ]
     return (
         lead,
         charts.bars("Quarantined messages", lead, bars),
-        html_table(tables.reasons(run), wide=True),
+        html_table(tables.reasons(found), wide=True),
         rows,
     )

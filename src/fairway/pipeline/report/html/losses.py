@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairway.pipeline.report import figures
-from fairway.pipeline.report.findings import Findings
+from fairway.pipeline.report.findings import MOST_DRAWN, Findings
 from fairway.pipeline.report.html.charts import Bar, Charts, Lane, full_share, time_ticks
 from fairway.pipeline.report.html.data import html_table
 from fairway.pipeline.report.html.page import shortened
@@ -17,8 +17,6 @@ from fairway.pipeline.report.tables import causes
 from fairway.pipeline.report.words import of
 from fairway.units import counted
 
-CHART_ROWS: Final = 10
-"""Largest number of bars or lanes of a chart."""
 _LABEL_HEAD: Final = 14
 _LABEL_TAIL: Final = 6
 
@@ -35,11 +33,11 @@ def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
         return ("There are no channels.",)
     told = report.headline
     lead = (
-        f"Over {counted(len(report.channels), 'channel')}, {of(told.lost, told.known)} messages known are lost. The "
+        f"Over {counted(report.channel_count, 'channel')}, {of(told.lost, told.known)} messages known are lost. The "
         "worst channels come first: those with the greatest share lost that is certain at 95 %, so that few messages "
         "weigh less than many. A channel's name follows it through all tables."
     )
-    worst = report.channels[:CHART_ROWS]
+    worst = report.channels[:MOST_DRAWN]
     names = [channel.channel_id for channel in worst]
     lost = [(channel.messages.lost, channel.messages.known) for channel in worst]
     held_up = [(channel.messages.held_up, channel.messages.known) for channel in worst]
@@ -79,19 +77,15 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     lost = report.headline.lost
     if not lost or axis is None:
         return ("No message that others cite is lost.",)
-    gappy = sorted(
-        (channel for channel in report.channels if channel.messages.lost),
-        key=lambda channel: (-channel.messages.lost, channel.channel_id),
-    )
-    drawn = gappy[:CHART_ROWS]
-    when = figures.first_cited(found.tables, [channel.channel_id for channel in drawn], axis)
+    drawn = found.accounts.most_lost
+    when = figures.first_cited(found.tables, [row["channel_id"] for row in drawn], axis)
     lanes = [
-        Lane(label=label(channel.channel_id), note=of(channel.messages.lost, channel.messages.known), parts=a, wholes=b)
-        for channel, (a, b) in zip(drawn, when, strict=True)
+        Lane(label=label(row["channel_id"]), note=of(row["lost"], row["known"]), parts=a, wholes=b)
+        for row, (a, b) in zip(drawn, when, strict=True)
     ]
     lead = (
-        f"{of(lost, report.headline.known)} messages known are lost, in {len(gappy):,} of "
-        f"{counted(len(report.channels), 'channel')}. They are placed at the time at which they were first cited."
+        f"{of(lost, report.headline.known)} messages known are lost, in {found.accounts.channels_with_losses:,} of "
+        f"{counted(report.channel_count, 'channel')}. They are placed at the time at which they were first cited."
     )
     described = f"{lead} A stretch is darker the greater the share of its messages that is lost."
     untold = (

@@ -88,7 +88,7 @@ def _figures(found: Findings) -> Iterator[KeyFigure]:
     if found.tables.manifest["options"].get("rate_limit") is None:
         yield KeyFigure(title="Over the rate limit", figure="-", note="no limit was given to the run", place="rate")
     else:
-        over = len(report.over_limit)
+        over = report.over_limit_senders
         yield KeyFigure(
             title="Over the rate limit",
             figure=f"{over:,}",
@@ -118,7 +118,7 @@ def _read(report: ArchiveReport) -> str:
         span = f", with timestamps from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
     return (
         f"Read: {text(report.archive)}. {counted(report.messages, 'distinct Waku message')}, "
-        f"{size_text(report.payload_bytes)} of payload{span}, {counted(len(report.channels), 'channel')}. "
+        f"{size_text(report.payload_bytes)} of payload{span}, {counted(report.channel_count, 'channel')}. "
         "A message is here an SDS message that carries something; one in segments is several. Readable, lost and "
         "incomplete ones are all that are known. Held up: there, but a live participant delivers it only once a lost "
         "one before it comes or is given up."

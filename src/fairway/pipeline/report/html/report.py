@@ -57,9 +57,9 @@ def write_html_report(run_folder: str | PathLike[str], path: str | PathLike[str]
 
 def html_report(tables: RunTables) -> str:
     """Return the page of a finished run."""
-    found = Findings(tables)
+    found = Findings(tables, MOST_ROWS)
     charts = Charts()
-    kept, data = embedded(data_tables(found, MOST_ROWS))
+    kept, data = embedded(data_tables(found))
     rows = {name: html_table(table) for name, table in kept.items()}
     sections = [
         ("channels", "Channels", losses.channels(charts, found, rows["channels"])),
@@ -72,7 +72,7 @@ def html_report(tables: RunTables) -> str:
         ("segments", "Messages that lack segments", losses.incomplete(found, rows["incomplete"])),
         ("messages", "Messages that are there", losses.messages(found, rows["messages"])),
         ("traffic", "Messages and bytes over time", costs.traffic(charts, found)),
-        ("bandwidth", "Bandwidth by part", costs.bandwidth(charts, tables)),
+        ("bandwidth", "Bandwidth by part", costs.bandwidth(charts, found)),
         ("rows", "What became of all rows", overview.rows(tables)),
     ]
     bodies = [
