@@ -11,13 +11,12 @@ pytest.importorskip("pyspark")
 
 from rich.console import Console, RenderableType
 
-from fairway.pipeline.report.archive_report import ArchiveReport, ChannelReport
+from fairway.pipeline.report.archive_report import ArchiveReport, ChannelReport, ToDo
 from fairway.pipeline.report.evidence import AcknowledgementBasis
 from fairway.pipeline.report.headline import Headline
 from fairway.pipeline.report.oddities import Oddity
 from fairway.pipeline.report.tables import ColumnKind, ReportTable, small_table
 from fairway.pipeline.report.terminal import render_summary, render_table
-from fairway.pipeline.report.to_do import ToDo
 from fairway.pipeline.sources.waku_messages import Selection
 
 SECOND = 1_000_000_000
@@ -106,7 +105,7 @@ def test_the_head_of_a_report_tells_what_became_of_all_messages():
         "Fill it.",
         "fairway pipeline backfill",
         "1,240 Waku messages, 6.0 MiB, sent from 2025-10-09 08:53:20 to 2025-10-09 09:53:20 UTC",
-        "600 of 1,200 that are there acknowledged by others (50.0%), at least: bloom filters not read, see --blooms",
+        "At least 600 of 1,200 that are there (50.0%) are acknowledged by others",
         "1 of 2 messages in segments saved by Reed-Solomon",
     ]:
         assert expected in text, expected

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from fairway.pipeline.report import tables as shown
-from fairway.pipeline.report.archive_report import ArchiveReport
+from fairway.pipeline.report.archive_report import ArchiveReport, ToDo
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.tables import STRANGE, ColumnKind, ReportTable
+from fairway.pipeline.report.tables import STRANGE, Column, ColumnKind, ReportTable
 from fairway.pipeline.report.words import clock, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import RunSummary
@@ -24,7 +27,11 @@ from fairway.units import counted
 from fairway.visible import visible
 
 _SHORT_ID: Final = 12
-_NARROWEST: Final = 8
+_NARROWEST: Final = _SHORT_ID + 1
+_SPACE: Final = 2
+"""Columns of the terminal between two columns of a table."""
+_CUT: Final = frozenset({ColumnKind.NAME, ColumnKind.ID})
+"""The kinds of values that end with an ellipsis if they do not fit; words wrap."""
 _NOT_SHOWN: Final = frozenset({"quarantine", "messages"})
 """Tables of single messages, which are too large for a terminal."""
 
@@ -87,15 +94,23 @@ def render_summary(report: ArchiveReport) -> RenderableType:
     lines = _headline(report.headline)
     if (selection := selection_text(report.selection)) is not None:
         lines.append(escape(selection))
-    if report.to_do:
-        lines += ["", "[bold]To do[/]"]
-        for each in report.to_do:
-            lines += [f"[red]•[/] {escape(each.what)}", f"  [dim]{escape(each.action)}[/]"]
-            lines += [f"  [cyan]{escape(command)}[/]" for command in each.commands]
-    else:
-        lines += ["", "[green]Nothing to do.[/]"]
-    lines += ["", *_whole(report), *_acknowledged(report), *(escape(odd.text) for odd in report.oddities)]
-    return Panel("\n".join(lines), title=plain(report.archive), title_align="left", border_style="blue", expand=False)
+    below = [*_whole(report), *_acknowledged(report), *(escape(odd.text) for odd in report.oddities)]
+    parts = ("\n".join(lines), "", _to_do(report.to_do), "", "\n".join(below))
+    title = plain(report.archive)
+    return Panel(Group(*parts), title=title, title_align="left", border_style="blue", expand=False)
+
+
+def _to_do(to_do: Sequence[ToDo]) -> RenderableType:
+    if not to_do:
+        return "[green]Nothing to do.[/]"
+    items = Table.grid(padding=(0, 1, 0, 0))
+    items.title, items.title_style, items.title_justify = "To do", "bold", "left"
+    for each in to_do:
+        items.add_row("[red]•[/]", escape(each.what))
+        items.add_row("", f"[dim]{escape(each.action)}[/]")
+        for command in each.commands:
+            items.add_row("", f"[cyan]{escape(command)}[/]")
+    return items
 
 
 def _headline(told: Headline) -> list[str]:
@@ -103,25 +118,26 @@ def _headline(told: Headline) -> list[str]:
         return ["No channel message is known."]
     counts = [("readable", told.readable), ("lost", told.lost), *([("damaged", told.damaged)] if told.damaged else [])]
     words = [f"[bold]{number:,} {name}[/] ({percent(number, told.known)})" for name, number in counts]
-    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}"]
+    lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}."]
     if told.incomplete:
-        lines.append(f"{told.incomplete:,} ({percent(told.incomplete, told.known)}) are segments that lack the others")
+        lines.append(f"{told.incomplete:,} ({percent(told.incomplete, told.known)}) are segments that lack the others.")
     if told.held_up:
         share = percent(told.held_up, told.known)
         lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
         lines.append("them comes or is given up")
     if told.undetermined:
-        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes)")
+        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes).")
     return lines
 
 
 def _whole(report: ArchiveReport) -> list[str]:
-    lines = [f"{counted(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"]
+    whole = f"{counted(report.messages, 'Waku message')}, {size_text(report.payload_bytes)}"
     if report.first_ns is not None and report.last_ns is not None:
-        lines[0] += f", sent from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
+        whole += f", sent from {clock(report.first_ns)} to {clock(report.last_ns)} UTC"
+    lines = [f"{whole}."]
     recovered, reassembled = report.totals["recovered"], report.totals["reassembled"]
     if recovered:
-        lines.append(f"{recovered:,} of {counted(reassembled, 'message')} in segments saved by Reed-Solomon")
+        lines.append(f"{recovered:,} of {counted(reassembled, 'message')} in segments saved by Reed-Solomon.")
     return lines
 
 
@@ -130,37 +146,79 @@ def _acknowledged(report: ArchiveReport) -> list[str]:
     if not told.content:
         return []
     share = percent(told.acknowledged, told.content)
-    read = "bloom filters read" if told.filters_read else "bloom filters not read, see --blooms"
-    return [
-        f"{told.acknowledged:,} of {told.content:,} that are there acknowledged by others ({share}), at least: {read}"
-    ]
+    read = "were read" if told.filters_read else "were not read, see --blooms"
+    acknowledged = f"{told.acknowledged:,} of {told.content:,} that are there ({share}) are acknowledged by others"
+    return [f"At least {acknowledged}; bloom filters {read}."]
 
 
-def render_table(table: ReportTable, limit: int | None = None) -> Table:
-    """Return a table for a terminal, with its narrow columns and at most ``limit`` rows."""
-    places = [place for place, column in enumerate(table.columns) if column.narrow]
-    columns = [table.columns[place] for place in places]
-    made = _empty(table.caption)
-    for column in columns:
-        if column.kind in STRANGE:
-            made.add_column(column.title, min_width=_NARROWEST)  # a narrow terminal shrinks these columns
-        else:
-            made.add_column(column.title, justify="right", no_wrap=True)
-    rows = table.rows[:limit]
-    for row in rows:
-        cells = zip(columns, (table.cell(place, row) for place in places), strict=True)
-        made.add_row(*(_text(column.kind, cell) for column, cell in cells))
-    if len(rows) < table.total:
-        made.caption = f"{len(rows):,} of {table.total:,} shown"
-    return made
+@dataclass(frozen=True, slots=True)
+class render_table:  # noqa: N801 - reads as the function that makes it
+    """A table for a terminal, with its narrow columns and at most ``limit`` rows.
+
+    Columns that do not fit beside the ones before them are left out, and named below the table.
+    """
+
+    table: ReportTable
+    limit: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table in the width of the terminal."""
+        table, rows = self.table, self.table.rows[: self.limit]
+        narrow = [column for column in table.columns if column.narrow]
+        shown = {column.title: self._cells(column) for column in narrow}
+        least = [_least_width(column, shown[column.title]) for column in narrow]
+        fitting = sum(end <= options.max_width for end in accumulate(least))
+        wanted = [_width(column, shown[column.title]) for column in narrow]
+        widths = _widths(least[:fitting], wanted, options.max_width)
+        made = _empty(table.caption)
+        for column, width in zip(narrow, widths, strict=False):
+            is_text = column.kind in STRANGE
+            made.add_column(column.title, justify="left" if is_text else "right", width=width - _SPACE)
+        for number in range(len(rows)):
+            made.add_row(*(shown[column.title][number] for column in narrow[:fitting]))
+        notes = [f"{len(rows):,} of {table.total:,} shown"] if len(rows) < table.total else []
+        if left_out := ", ".join(column.title for column in narrow[fitting:]):
+            notes.append(f"a wider terminal also shows: {left_out}")
+        made.caption = "; ".join(notes) or None
+        yield made
+
+    def _cells(self, column: Column) -> list[Text]:
+        place = self.table.columns.index(column)
+        return [_text(column.kind, self.table.cell(place, row)) for row in self.table.rows[: self.limit]]
 
 
 def _text(kind: ColumnKind, cell: str) -> Text:
-    if kind is ColumnKind.TEXT:
-        return Text(cell)
     if kind is ColumnKind.ID and len(cell) > _SHORT_ID:
         cell = f"{cell[:_SHORT_ID]}…"
-    return Text(cell, no_wrap=True, overflow="ellipsis")
+    return Text(cell, no_wrap=True, overflow="ellipsis") if kind in _CUT else Text(cell)
+
+
+def _width(column: Column, cells: Sequence[Text]) -> int:
+    """Return the width of a column with the space beside it."""
+    return max(cell_len(column.title), *(cell.cell_len for cell in cells)) + _SPACE
+
+
+def _least_width(column: Column, cells: Sequence[Text]) -> int:
+    """Return the least width of a column with the space beside it, so that it cuts no figure and no word."""
+    whole = [cell.plain for cell in cells]
+    if column.kind in _CUT:
+        longest = min(max(map(cell_len, whole), default=0), _NARROWEST)
+    elif column.kind in STRANGE:
+        longest = max((cell_len(word) for cell in whole for word in cell.split()), default=0)
+    else:
+        longest = max(map(cell_len, whole), default=0)
+    return max(longest, *map(cell_len, column.title.split())) + _SPACE
+
+
+def _widths(least: Sequence[int], wanted: Sequence[int], most: int) -> list[int]:
+    """Return the widths of columns: their wanted widths, or equal parts of the space beyond the least widths."""
+    widths, spare = list(least), most - sum(least)
+    order = sorted(range(len(least)), key=lambda place: wanted[place] - least[place])
+    for number, place in enumerate(order):
+        more = min(wanted[place] - least[place], spare // (len(order) - number))
+        widths[place] += more
+        spare -= more
+    return widths
 
 
 def new_table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
