@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,22 @@ def test_forgetting_the_older_log_changes_no_byte(payloads):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composing, "KEPT_RECORDS", 3)
         assert compose(payloads) == whole
+
+
+@pytest.mark.full
+def test_a_sender_of_many_messages_takes_no_more_memory_than_one_of_few(monkeypatch):
+    monkeypatch.setattr(composing, "KEPT_RECORDS", 500)
+    composer = Composer("team", "alice", WAKU, start_ms=START_MS)
+    held = []
+    tracemalloc.start()
+    try:
+        for seq in range(60_001):
+            composer.compose(Payload(seq=seq, data=b"%d" % seq))
+            if seq in {20_000, 60_000}:
+                held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[1] - held[0] < 5_000_000
 
 
 @examples(0.15)

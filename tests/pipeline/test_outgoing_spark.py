@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.options import ReliableChannelOptions, SegmentationConfig
@@ -98,6 +101,33 @@ def test_a_schedule_keeps_the_one_limit_of_all_senders_and_lets_nothing_ephemera
         assert [row.place for row in own] == list(range(len(own)))
         stamps = [row.timestamp_ns for row in own]
         assert stamps == sorted(set(stamps))
+
+
+@pytest.mark.full
+def test_no_task_gets_all_messages_of_a_schedule(spark, capsys):
+    scheduled(spark.createDataFrame([], OUTGOING_MESSAGES), 10, epoch_ms=1_000).explain("formatted")
+    told = capsys.readouterr().out
+    steps = [
+        step for step in re.split(r"\n\n+", told) if re.search(r"hashpartitioning\(ephemeral#\d+, \d+\)|Single", step)
+    ]
+    assert steps
+    assert not any("message_id" in step or "payload#" in step for step in steps)
+
+
+@pytest.mark.full
+def test_channels_are_composed_in_parallel_and_each_sender_of_one_in_order(spark):
+    dice = random.Random(3)
+    rows = [(f"c{number % 8}", "alice", number, dice.randbytes(4_000)) for number in range(1_200)]
+    payloads = spark.createDataFrame(rows, "channel_id string, sender_id string, seq bigint, payload binary")
+    made = outgoing_messages(composed(payloads, start_ms=START_MS)).withColumn("task", F.spark_partition_id())
+    tasks = defaultdict(set)
+    order = defaultdict(list)
+    for row in made.select("channel_id", "task", "seq", "lamport").orderBy("lamport").collect():
+        tasks[row.channel_id].add(row.task)
+        order[row.channel_id].append(row.seq)
+    assert all(len(own) == 1 for own in tasks.values())
+    assert len(set.union(*tasks.values())) > 1
+    assert all(own == sorted(own) for own in order.values())
 
 
 @pytest.mark.parametrize(("given", "why"), [({"rate_limit": 0}, "rate_limit"), ({"epoch_ms": 0}, "epoch_ms")])

@@ -7,7 +7,7 @@ begins at the time of the batch, as in a new live channel.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
@@ -87,6 +87,7 @@ def shortened(channel: MessageChannel, keep: int, *, without: Collection[str] = 
         channel.config,
         now_ms=0,
         profile=channel.profile,
+        journal=channel.journal,  # the pending citations keep it
         vouches=channel.vouches,
     )
     other.lamport, other.sequence, other.ephemeral_count = channel.lamport, channel.sequence, channel.ephemeral_count
@@ -150,29 +151,23 @@ def states_of_run(
             kept.append(HistoryRecord(row["lamport"] or 0, row["message_id"], row["message_hash"], row["sender_id"]))
             if len(kept) >= 2 * capacity:
                 newest[row["channel_id"]] = sorted(kept)[-capacity:]
-    cited: dict[str, set[str]] = {}
-    authors = {channel_id: {r.message_id: r.sender_id for r in records} for channel_id, records in newest.items()}
+    newest = {channel_id: sorted(records)[-capacity:] for channel_id, records in newest.items()}
+    uncited = {channel_id: {r.message_id: r.sender_id for r in records} for channel_id, records in newest.items()}
     for batch in tables.batches("sds_messages", _OF_A_CITING_MESSAGE, wanted):
         for row in batch.to_pylist():
+            author_of = uncited.get(row["channel_id"], {})
             # Citations of a message by later segments of another sender do not count
             # (`fairway.protocol.sds.pending_citations`).
-            author_of = authors.get(row["channel_id"], {}) if row["is_parity"] or row["segment_index"] else {}
-            cited.setdefault(row["channel_id"], set()).update(
-                entry["message_id"]
-                for entry in row["causal_history"] or ()
-                if author_of.get(entry["message_id"], row["sender_id"]) == row["sender_id"]
-            )
+            is_later = bool(row["is_parity"] or row["segment_index"])
+            for entry in row["causal_history"] or ():
+                if not is_later or author_of.get(entry["message_id"]) == row["sender_id"]:
+                    author_of.pop(entry["message_id"], None)
     latest = (now_ms + LAMPORT_TOLERANCE_MS) // options.profile.lamport_unit_ms
     return {
         channel_id: ChannelState(
             lamport=min(latest, max(record.lamport for record in records)),
-            records=tuple(sorted(records)[-capacity:]),
-            uncited=_uncited(sorted(records)[-capacity:], cited.get(channel_id, ())),
+            records=tuple(records),
+            uncited=tuple(uncited[channel_id]),
         )
         for channel_id, records in newest.items()
     }
-
-
-def _uncited(records: Sequence[HistoryRecord], cited: Iterable[str]) -> tuple[str, ...]:
-    known = set(cited)
-    return tuple(record.message_id for record in records if record.message_id not in known)

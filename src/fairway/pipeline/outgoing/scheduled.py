@@ -8,7 +8,9 @@ the first epoch in which a message may be sent,
 
     place(i) = i + max over j <= i of (released(j) * limit - j)
 
-which SQL computes in one window. Epochs are aligned to the Unix epoch, as `rate_utilisation` counts them.
+Messages with the same time of release and the same number of payloads before them are a group. ``released`` is the same
+within a group, so SQL computes the maximum over the first messages of the groups. Epochs are aligned to the Unix epoch,
+as `rate_utilisation` counts them.
 
 Ephemeral messages are not in that order, because they must not wait (RELIABLE-CHANNEL-API, "Ephemeral messages"). They
 are sent in the epoch of their release until the threshold for dropping them is reached; the column ``dropped`` of the
@@ -77,9 +79,15 @@ def scheduled(
 
 def _within(table: DataFrame, rate_limit: int, order: tuple[str, ...]) -> DataFrame:
     """Return messages whose ``epoch`` is that of their release with the epoch of their sending instead."""
-    so_far = Window.partitionBy("ephemeral").orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    table = table.withColumn("turn", F.count(F.lit(1)).over(so_far) - 1)
-    table = table.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("turn")).over(so_far))
+    # Only the sizes of the groups are in one task, not the messages.
+    group = ("ephemeral", "release_ms", "payload_number")
+    sizes = table.groupBy(*group, "epoch").agg(F.count(F.lit(1)).alias("size"))
+    so_far = Window.partitionBy("ephemeral").orderBy(*group[1:])
+    groups = sizes.withColumn("before", F.sum("size").over(so_far) - F.col("size"))
+    groups = groups.withColumn("lead", F.max(F.col("epoch") * rate_limit - F.col("before")).over(so_far))
+    table = table.join(groups.drop("epoch", "size"), list(group))
+    in_group = F.row_number().over(Window.partitionBy(*group).orderBy(*order)) - 1
+    table = table.withColumn("turn", F.col("before") + in_group)
     waited_for = F.expr(f"(turn + lead) div {rate_limit}")
     table = table.withColumn("epoch", F.when(F.col("ephemeral"), F.col("epoch")).otherwise(waited_for))
     lasting = F.sum((~F.col("ephemeral")).cast("bigint")).over(Window.partitionBy("epoch"))

@@ -92,14 +92,14 @@ def send(
     _refuse_another_batch(folder, described, told, keys)
     with closing(RunFolder.open_for(folder, described, told, keys, tables=OUTGOING_TABLES)) as run:
         TableMaker(run, source, options, start_ms, keys).make(spark, progress)
-        files = scheduled_files(run)
+        files = run.files("scheduled")
         with ReceiptLedger(folder / RECEIPTS_FILE) as ledger:
             if planned is not None:
                 planned(summary_of(run, ledger, files, DispatchCounts()))
             outcome = DispatchCounts()
             if node is not None:
                 outcome = asyncio.run(
-                    _dispatch(node, files, ledger, options, attempts, longest_wait_s, dispatching or _nobody_listens)
+                    _dispatch(node, files, ledger, options, attempts, longest_wait_s, dispatching or (lambda _: None))
                 )
             write_receipts(run, files, ledger)
             summary = summary_of(run, ledger, files, outcome)
@@ -131,10 +131,6 @@ async def _dispatch(
             ).run()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from group
-
-
-def _nobody_listens(progress: DispatchProgress) -> None:
-    del progress
 
 
 def _start_ms(folder: Path, options: SendOptions) -> int:
@@ -187,6 +183,11 @@ _PARQUET_OPTIONS: Final = {
     "parquet.page.size.row.check.min": "4",
     "parquet.block.size.row.check.min": "4",
     "compression": "zstd",
+}
+_SETTINGS: Final = {
+    **WRITTEN_TIMES,
+    # A payload may have many megabytes, so the number of rows does not bound the memory of a batch.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8388608",
 }
 _RECEIPT_BATCH_ROWS: Final = 4_096
 _RECEIPTS_SCHEMA: Final = exact_schema(OUTGOING_RECEIPTS)
@@ -282,11 +283,6 @@ class TableMaker:
         return {channel_id for channel_id in found if channel_id}
 
 
-def scheduled_files(run: RunFolder) -> list[Path]:
-    """Return the files of the table ``scheduled``, in the order of its rows."""
-    return run.files("scheduled")
-
-
 def write_receipts(run: RunFolder, files: Sequence[Path], ledger: ReceiptLedger) -> None:
     """Write the table ``receipts`` from the ledger; it replaces that of an earlier attempt."""
     run.write_table("receipts", partial(_write_receipts, files, ledger))
@@ -314,5 +310,5 @@ def _with_receipts(rows: Sequence[dict[str, Any]], ledger: ReceiptLedger) -> Ite
 
 def _write(make: Callable[[], DataFrame], place: Path) -> None:
     frame = make()
-    with lent_settings(frame.sparkSession, WRITTEN_TIMES):
+    with lent_settings(frame.sparkSession, _SETTINGS):
         frame.write.options(**_PARQUET_OPTIONS).parquet(str(place))
