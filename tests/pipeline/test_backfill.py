@@ -395,6 +395,22 @@ def test_a_node_that_refuses_everything_ends_the_backfill_and_says_what_else_can
             node.write([Offered(message=routed, timestamp_ns=START_NS)])
 
 
+def test_messages_on_a_shard_that_a_node_does_not_serve_are_left_out_at_once(tmp_path):
+    def pause(seconds):
+        raise AssertionError(f"the message is tried again after {seconds} s")
+
+    elsewhere = RoutedMessage.of("/waku/2/rs/16/5", message(1))
+    with (
+        service_node(tmp_path, "--cluster", 16, "--shards", 1) as addresses,
+        NodeTarget(addresses[0], kept_s=0, pause=pause) as node,
+    ):
+        node.write([Offered(message=elsewhere, timestamp_ns=START_NS), offered(2)])
+        settled = node.settle(last=True)
+    ((reason, count),) = settled.refused.items()
+    assert (settled.written, count) == (1, 1)
+    assert "/waku/2/rs/16/5" in reason
+
+
 def local_target(name, **faults):
     process_network(name).faults = NetworkFaults(**faults)
     return NodeTarget(f"local:{name}", kept_s=0)

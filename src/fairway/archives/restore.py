@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -286,15 +287,15 @@ def _topic_of(tables: RunTables, channel_id: str, content_topic: str | None) -> 
     return topic
 
 
-def _timestamps(tables: RunTables, topic: str) -> list[int]:
+def _timestamps(tables: RunTables, topic: str) -> npt.NDArray[np.int64]:
     """Return the timestamps of a topic's messages, ascending."""
-    columns = [batch.column("timestamp_ns") for batch in tables.batches("waku_messages", ["timestamp_ns"], _on(topic))]
-    return sorted(value for column in columns for value in column.to_pylist())
+    batches = tables.batches("waku_messages", ["timestamp_ns"], _on(topic))
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *(batch.column(0).to_numpy() for batch in batches)]))
 
 
-def _messages(tables: RunTables, topic: str, timestamps: list[int]) -> Iterator[WakuMessage]:
+def _messages(tables: RunTables, topic: str, timestamps: npt.NDArray[np.int64]) -> Iterator[WakuMessage]:
     """Yield the messages by time and hash. The table is read once, into a temporary file sorted by windows."""
-    bounds = np.array(timestamps[WINDOW_MESSAGES::WINDOW_MESSAGES], np.int64)
+    bounds = timestamps[WINDOW_MESSAGES::WINDOW_MESSAGES]
     with tempfile.TemporaryFile(prefix="fairway-restore-") as file:
         places: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
         for table in _together(tables.batches("waku_messages", _COLUMNS, _on(topic))):

@@ -163,13 +163,13 @@ class NodeTarget(Target):
             ) from None
 
     def _send(self, each: Offered) -> str | None:
-        """Send one message; return None, or the reason of a permanent refusal."""
+        """Send one message; return None, or the reason of a refusal that a further attempt does not change."""
         failed, waited_s, pause_s = 0, 0.0, FIRST_PAUSE_S
         while True:
             result = self._run(self._open_node.send(each.message))
             if result.accepted:
                 return None
-            if result.permanent:
+            if result.permanent or result.unserved:
                 return result.detail or "the node gives no reason"
             # A refusal for the rate limit is no failure of the message: the node accepts it later.
             failed += not result.too_many
