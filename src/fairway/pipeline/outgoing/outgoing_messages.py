@@ -22,6 +22,7 @@ from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.outgoing.channel_state import ChannelState
 from fairway.pipeline.outgoing.composing import Composed, Composer, Payload
+from fairway.pipeline.outgoing.reading import in_batches
 from fairway.pipeline.outgoing.tables import OUTGOING_MESSAGES, PAYLOADS, REFUSED
 from fairway.pipeline.schema import columns_of, exact_ddl, exact_schema, types_of
 
@@ -32,8 +33,6 @@ REASONS: Final = ("unreadable", "no-id", "no-seq", "seq-twice", "empty", "too-la
 COMPOSED: Final = f"{OUTGOING_MESSAGES}, origin string, size_bytes bigint, reason string, detail string"
 """The result of `composed`: messages and refusals in one table."""
 _ARROW_SCHEMA: Final = exact_schema(COMPOSED)
-_BATCH_ROWS: Final = 256
-_BATCH_BYTES: Final = 8_388_608
 
 _REASON_OF: Final = (
     (EmptyPayloadError, "empty"),
@@ -107,7 +106,8 @@ def composing_mapper(
     """
 
     def compose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _batched(_Composing(options, start_ms, keys, states or {}, shard).rows(batches))
+        rows = _Composing(options, start_ms, keys, states or {}, shard).rows(batches)
+        return (pa.RecordBatch.from_pylist(some, schema=_ARROW_SCHEMA) for some in in_batches(rows))
 
     return compose
 
@@ -213,16 +213,3 @@ def _columns(composed: Composed, number: int) -> dict[str, Any]:
         "ephemeral": composed.ephemeral,
         "release_ms": composed.release_ms,
     }
-
-
-def _batched(rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    waiting: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        waiting.append(row)
-        size += len(row.get("payload") or b"")
-        if len(waiting) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(waiting, schema=_ARROW_SCHEMA)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.RecordBatch.from_pylist(waiting, schema=_ARROW_SCHEMA)

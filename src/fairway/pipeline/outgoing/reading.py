@@ -103,7 +103,7 @@ def write_payloads(source: PayloadSource, folder: Path) -> int:
     folder.mkdir(parents=True)
     count = 0
     with pq.ParquetWriter(folder / "part-0.parquet", _TABLE_SCHEMA, compression="zstd") as writer:
-        for rows in _batched(source.rows()):
+        for rows in in_batches(source.rows()):
             writer.write_table(with_instants(pa.Table.from_pylist(rows, schema=_ARROW_SCHEMA), _TABLE_SCHEMA))
             count += len(rows)
     return count
@@ -113,7 +113,8 @@ def _or(given: Any, default: Any) -> Any:
     return default if given is None else given
 
 
-def _batched(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def in_batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows in lists with a bounded size of the column ``payload``."""
     waiting: list[dict[str, Any]] = []
     size = 0
     for row in rows:

@@ -163,7 +163,8 @@ class _Sending(OneVersion):
                 )
                 return await dispatcher.send_all(_rows(batches))
 
-    def _close_books(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: ARG002, N803 - Spark's
+        """Log the results of the rows; the tasks have written the receipts."""
         total = sum((message.outcome for message in messages if isinstance(message, TaskOutcome)), DispatchCounts())
         _LOG.info(
             "%d rows: %d sent, %d sent before, %d refused, %d failed, %d left for later, %d ephemeral ones dropped",
@@ -176,29 +177,16 @@ class _Sending(OneVersion):
             total.dropped,
         )
 
+    abort = commit
+    """Log the results so far: sent messages cannot be recalled, and are not sent again."""
+
 
 class WakuWriter(_Sending, DataSourceArrowWriter):
     """Sends a table."""
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the results of the rows; the tasks have written the receipts."""
-        self._close_books(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log the results so far: sent messages cannot be recalled, and are not sent again."""
-        self._close_books(messages)
-
 
 class WakuStreamWriter(_Sending, DataSourceStreamArrowWriter):
     """Sends a stream; a repeated micro-batch sends only unsettled messages."""
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Log the results of the rows of a micro-batch."""
-        self._close_books(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
-        """Log the results of a micro-batch so far."""
-        self._close_books(messages)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
