@@ -180,6 +180,30 @@ def test_a_message_is_sent_once_in_a_session_however_often_a_peer_denies_it():
     assert node.receive(asked).peer_lacks == ()
 
 
+places = st.builds(SyncId, st.integers(0, 400), st.sampled_from([ZERO_HASH, digest("3"), digest("250")]))
+contents = (
+    st.none()
+    | st.binary(min_size=32, max_size=32)
+    | st.builds(ItemSet, st.lists(places, max_size=5).map(tuple), st.booleans())
+)
+
+
+@given(st.lists(st.tuples(places, contents), min_size=2, max_size=9, unique_by=lambda one: one[0]), st.integers(0, 400))
+def test_the_answer_to_any_payload_covers_its_ranges_and_names_only_what_is_here(drawn, start_ns):
+    bounds = sorted(drawn, key=lambda one: one[0])
+    asked = SyncPayload(ranges=tuple(SyncRange(one[0], other[0], one[1]) for one, other in pairwise(bounds)))
+    here = [stored(number, number) for number in range(start_ns, 350)]
+    step = side(here, start_ns=start_ns).receive(asked)
+    assert set(step.peer_lacks) <= hashes(here)
+    reply = step.reply
+    if reply is not None and reply.ranges:
+        assert (reply.ranges[0].start, reply.ranges[-1].end) == (bounds[0][0], bounds[-1][0])
+        assert all(one.end == other.start for one, other in pairwise(reply.ranges))
+        listed = [(one, each) for one in reply.ranges if isinstance(one.content, ItemSet) for each in one.content.ids]
+        assert all(one.start <= each < one.end and each.message_hash in hashes(here) for one, each in listed)
+        assert len({each for _, each in listed}) == len(listed)
+
+
 def test_ids_outside_their_range_are_ignored():
     node = side([stored(1, 1), stored(20, 2)])
     claimed = ItemSet((SyncId(20, digest("2")), SyncId(30, digest("3"))), reconciled=False)
