@@ -138,6 +138,69 @@ spark.stop()
 """
 
 
+SHARED = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from pyspark.sql import SparkSession
+from fairway.pipeline.run import run
+from fairway.pipeline.streaming import StreamOptions, stream
+
+kind, out, *sources = sys.argv[1:]
+builder = SparkSession.builder
+spark = (builder.remote("local[2]") if kind == "connect" else builder.master("local[2]")).getOrCreate()
+for name, value in {settings}.items():
+    spark.conf.set(name, value)
+settings, together, changed = spark.conf.getAll, Barrier(4), []
+
+
+def look(progress):
+    now = spark.conf.getAll
+    changed.extend(name for name in settings | now if settings.get(name) != now.get(name))
+
+
+def work(number):
+    together.wait()
+    given = {{"spark": spark}} if number % 2 else {{}}
+    if number < 2:
+        run(sources, f"{{out}}-{{number}}", progress=look, **given)
+    else:
+        stream(sources, f"{{out}}-{{number}}", options=StreamOptions(once=True), progress=look, **given)
+
+
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(work, range(4)))
+look(None)
+assert not changed, changed
+assert SparkSession.active() is spark
+assert spark.range(3).count() == 3
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_two_runs_and_two_streams_at_once_leave_the_settings_of_their_session_alone(archives, tmp_path, kind):
+    if kind == "connect":
+        pytest.importorskip("grpc_status")
+        pytest.importorskip("zstandard")
+    settings = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
+    ran = subprocess.run(
+        [sys.executable, "-c", SHARED.format(settings=settings), kind, str(tmp_path / "out"), *archives],
+        env=environment(
+            SPARK_LOCAL_IP="127.0.0.1",
+            PYSPARK_SUBMIT_ARGS=f'--driver-memory 768m --driver-java-options "{QUICK_START}" pyspark-shell',
+        ),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4_000:]
+    for number in range(4):
+        check(tmp_path / f"out-{number}")
+
+
 def test_spark_connect_runs_the_stages_and_the_whole_pipeline(archives, tmp_path):
     pytest.importorskip("grpc")
     pytest.importorskip("grpc_status")

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from fairway.pipeline import machine
 from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
 from patience import PATIENCE_S, run, until
+
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def test_an_embedded_session_keeps_to_itself_and_to_this_machine():
@@ -77,14 +81,38 @@ def test_workers_run_this_interpreter_and_this_code_unless_told_otherwise():
 
 
 @pytest.mark.spark
-def test_a_session_that_is_given_or_active_is_used_and_outlives_the_work(spark):
-    before = dict(os.environ)
-    with session_or_own(spark) as given, session_or_own(None) as active:
-        assert given is spark
-        assert active.conf.get("spark.app.name") == "fairway tests"
-    assert create_session("another").conf.get("spark.app.name") == "fairway tests"
+def test_work_has_its_own_settings_in_the_spark_of_a_given_or_active_session(spark):
+    before, settings = dict(os.environ), spark.conf.getAll
+    with (
+        session_or_own(spark, settings={BATCH_ROWS: "7"}) as given,
+        session_or_own(None, settings={BATCH_ROWS: "8"}) as active,
+    ):
+        assert [each.conf.get(BATCH_ROWS) for each in (given, active)] == ["7", "8"]
+        assert given.sparkContext is active.sparkContext is spark.sparkContext
+        assert given.createDataFrame([(1,)], "number int").count() == 1
+        assert spark.conf.getAll == settings
+    assert create_session("another") is SparkSession.getActiveSession() is spark
     assert spark.range(3).count() == 3
     assert dict(os.environ) == before
+
+
+@pytest.mark.spark
+def test_work_in_a_thread_uses_the_spark_of_the_process_and_leaves_it_running(spark):
+    def work():
+        with session_or_own(None, settings={BATCH_ROWS: "7"}) as session:
+            return session.sparkContext is spark.sparkContext
+
+    settings = spark.conf.getAll
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(work).result()
+    assert spark.conf.getAll == settings
+    assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_a_clone_has_the_settings_of_the_session_that_it_is_made_of(spark):
+    with session_or_own(spark, settings={BATCH_ROWS: "7"}) as first, session_or_own(first) as second:
+        assert second.conf.get(BATCH_ROWS) == "7"
 
 
 JOB = """

@@ -327,7 +327,7 @@ def _rebuild(folder: Path, received: list[tuple[str, str]], console: Console) ->
 
     place, page = folder / "run", folder / "report.html"
     console.print("\nThe same from the archive alone: fairway pipeline run")
-    with session_or_own(None, "fairway demo", little_java=True, config=_FEW_ROWS) as spark:
+    with session_or_own(None, "fairway demo", little_java=True, settings=_FEW_ROWS) as spark:
         run([f"archive=sqlite:{folder / 'archive.sqlite'}"], place, profile=Profile.WAKU, spark=spark)
     tables = RunTables(place)
     write_html_report(place, page)

@@ -1,7 +1,7 @@
 """A Spark session in this process, configured for archives on one machine.
 
-A program with its own session passes it to the functions of the pipeline, which use it unchanged. For other programs
-this module starts a session. Under ``spark-submit`` it sets only the name, and the cluster's settings hold.
+A program with its own session passes it to the functions of the pipeline, which work in a clone of it. For other
+programs this module starts a session. Under ``spark-submit`` the cluster's settings hold.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from fairway.errors import ConfigurationError
@@ -71,14 +73,14 @@ _WORKER_MEMORY: Final = {
 def create_session(
     app_name: str = DEFAULT_APP_NAME, *, little_java: bool = False, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the active session of this process, or start one.
+    """Return the session of this process, or start one.
 
     ``little_java`` starts a session for jobs of seconds, or for jobs that run mostly in Python; ``config`` overrides
     settings, by Spark's names. Raises `ConfigurationError` if no suitable Java is found or Spark does not start.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    present = present_session()
+    if present is not None:
+        return present
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, and sets master and memory
         return builder.getOrCreate()
@@ -100,46 +102,57 @@ def session_or_own(
     app_name: str = DEFAULT_APP_NAME,
     *,
     little_java: bool = False,
-    config: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Return the caller's session, or the active one, or a new one that ends with the block."""
-    borrowed = spark or SparkSession.getActiveSession()
-    session = borrowed or create_session(app_name, little_java=little_java, config=config)
+    """Yield a session with ``settings`` (of Spark SQL) for the block alone.
+
+    It is a clone of the caller's session, or else of the session of this process, which stay as they are; without
+    either, it is a new one. Raises the errors of `create_session`.
+    """
+    given = spark or present_session()
+    session = create_session(app_name, little_java=little_java) if given is None else _clone_of(given)
     try:
+        for name, value in (settings or {}).items():
+            session.conf.set(name, value)
         yield session
     finally:
-        if borrowed is None:
-            with suppress(ConnectionError):  # its Java process is gone
+        with suppress(ConnectionError, Py4JError):  # its Java process is gone
+            if given is None:
                 session.stop()
+            else:
+                _end_clone(session, given)
+
+
+def present_session() -> SparkSession | None:
+    """Return the active session of this thread, or else the default one of this process; None if none is running."""
+    with suppress(PySparkRuntimeError):
+        session = SparkSession.active()
+        if not isinstance(session, SparkSession) or session.sparkContext._jsc is not None:  # noqa: SLF001 - else stopped
+            return session
+    return None
+
+
+def _clone_of(session: Any) -> SparkSession:
+    if isinstance(session, SparkSession):
+        # PySpark has a method only for the clone of a session of Spark Connect.
+        return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())  # noqa: SLF001
+    session.conf.get("spark.sql.session.timeZone")  # the server creates a session at its first call
+    clone: SparkSession = session.cloneSession()
+    return clone
+
+
+def _end_clone(clone: Any, session: SparkSession) -> None:
+    if not isinstance(clone, SparkSession):
+        # Its method ``stop`` would end an embedded server.
+        clone.client.release_session()
+        clone.client.close()
+    elif SparkSession.getActiveSession() is clone:
+        session.createDataFrame([], "nothing int")  # makes the session active again
 
 
 def cores_of(spark: SparkSession) -> int:
     """Return the number of concurrent tasks of the session; for Spark Connect, which hides it, this machine's cores."""
     return spark.sparkContext.defaultParallelism if isinstance(spark, SparkSession) else machine.cores()
-
-
-def with_own_settings(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with its own settings, so that the caller's settings stay unchanged.
-
-    For Spark Connect it is the same session.
-    """
-    return spark.newSession() if isinstance(spark, SparkSession) else spark
-
-
-@contextmanager
-def lent_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session inside a block, and restore them after it; the caller may own the session."""
-    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, earlier)
 
 
 def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
@@ -167,6 +180,12 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_RECORDS_PER_BATCH),
         # Shuffle checksums only diagnose files damaged on the way to another machine.
         "spark.shuffle.checksum.enabled": "false",
+        # To compare the outputs of repeated tasks, Spark hashes every shuffled byte: 8 % of the CPU of a run. Here no
+        # executor can be lost with its outputs.
+        **{
+            f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
+            for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
+        },
         # The columns of blobs are compressed in Python.
         "spark.shuffle.compress": "false",
         **{f"spark.executorEnv.{name}": value for name, value in _WORKER_MEMORY.items()},

@@ -42,7 +42,7 @@ from fairway.pipeline.run.folder import RUN, RunFolder, kind_of, read_run
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.schema import arrow_schema, exact_schema
-from fairway.pipeline.session import SHORT_JOB_BYTES, WRITTEN_TIMES, lent_settings, session_or_own
+from fairway.pipeline.session import SHORT_JOB_BYTES, WRITTEN_TIMES, session_or_own
 from fairway.pipeline.sinks.dispatch import DispatchCounts
 from fairway.pipeline.sinks.ledger import ReceiptLedger
 from fairway.units import NS_PER_MS
@@ -69,9 +69,9 @@ def send(
 
     ``node`` is an address for `fairway.connect`; with None the tables are written, but no message is sent. Each message
     has ``attempts`` attempts before its sender stops. The attempt ends before an epoch beyond ``longest_wait_s``.
-    ``planned`` is called with the schedule before the first message is sent. It uses ``spark`` unchanged, or the active
-    session, or a new one while tables are written. Raises `ConfigurationError` for invalid payloads or options or an
-    unusable folder, and `NetworkError` if the node cannot be reached.
+    ``planned`` is called with the schedule before the first message is sent. Tables are written in a clone of
+    ``spark`` or of the active session, or in a new session. Raises `ConfigurationError` for invalid payloads or options
+    or an unusable folder, and `NetworkError` if the node cannot be reached.
     """
     options = options or SendOptions()
     if attempts < 1:
@@ -216,8 +216,8 @@ class TableMaker:
             return
         small = sum(file.stat().st_size for file in self.source.files()) < SHORT_JOB_BYTES
         with (
-            session_or_own(spark, "fairway pipeline send", little_java=small) as session,
             named_failures(self.run.path),
+            session_or_own(spark, "fairway pipeline send", little_java=small, settings=_SETTINGS) as session,
         ):
             self._make_with(session, steps)
         self.run.drop_work(_WORK)
@@ -309,6 +309,4 @@ def _with_receipts(rows: Sequence[dict[str, Any]], ledger: ReceiptLedger) -> Ite
 
 
 def _write(make: Callable[[], DataFrame], place: Path) -> None:
-    frame = make()
-    with lent_settings(frame.sparkSession, _SETTINGS):
-        frame.write.options(**_PARQUET_OPTIONS).parquet(str(place))
+    make().write.options(**_PARQUET_OPTIONS).parquet(str(place))

@@ -18,7 +18,7 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json, balance_of
-from fairway.pipeline.session import cores_of, lent_settings
+from fairway.pipeline.session import cores_of
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import WORK_TABLES, TableFiles, told_file
@@ -37,19 +37,13 @@ _MOST_BUCKETS: Final = 2_048
 _BATCH_BYTES: Final = 4_194_304
 """Largest batch from Spark to a worker, unless one blob alone is larger."""
 
-_SETTINGS: Final = {
+SETTINGS: Final = {
     # A row may be a blob of many megabytes. Java doubles the memory of a growing batch, and copies its contents.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
     # Rows that the Parquet reader holds at once: the default, 4,096 segments, would be 600 MB for each task.
     "spark.sql.parquet.columnarReaderBatchSize": "256",
-    # If one of these is set, Spark hashes every shuffled byte, and ends a job if a repeated task gives other bytes.
-    # That costs 8 % of the CPU of a run. A repeated task gives the same bytes (`gathered_steps`, `TableFiles`). Rows of
-    # a source in another order give the same tables.
-    **{
-        f"spark.sql.shuffle.orderIndependentChecksum.{name}": "false"
-        for name in ("enabled", "enableFullRetryOnMismatch", "enableQueryLevelRollbackOnMismatch")
-    },
 }
+"""The settings of Spark SQL for a run."""
 
 
 def step_names(options: RunOptions) -> tuple[str, ...]:
@@ -120,8 +114,7 @@ class Attempt:
                 self._drop_work(planned[place + 1 :])  # an earlier attempt may have ended before this
                 continue
             steps.begin(job.name)
-            with lent_settings(self.spark, _SETTINGS):
-                results = self._take(job)
+            results = self._take(job)
             steps.end(job.name, results)
             self._drop_work(planned[place + 1 :])
         balance = self._balance()

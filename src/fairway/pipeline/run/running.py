@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.attempt import Attempt
+from fairway.pipeline.run.attempt import SETTINGS, Attempt
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import HeldRun, RunFolder, holds_run
 from fairway.pipeline.run.growth import WholeRunNeeded
@@ -32,7 +32,7 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import RunSummary
-from fairway.pipeline.session import session_or_own, with_own_settings
+from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources.open_source import all_footers
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import Selection
@@ -60,9 +60,9 @@ def run(
     """Write all tables (`fairway.pipeline.tables`) of some sources into a folder, and return the summary.
 
     ``sources`` are URIs such as ``sqlite:store.db``; for the options see `RunOptions`. Make a ``selection`` with
-    `fairway.pipeline.sources.options.selection_of`. Uses ``spark`` unchanged, else the active session, else a session
-    of its own that it stops at the end. ``out`` is a path, or a URI such as ``s3://bucket/run`` (`Location`). On a
-    cluster the driver and all executors must share the path.
+    `fairway.pipeline.sources.options.selection_of`. It works in a clone of ``spark``, else of the active session, else
+    in a session of its own that it stops at the end. ``out`` is a path, or a URI such as ``s3://bucket/run``
+    (`Location`). On a cluster the driver and all executors must share the path.
 
     Raises `ConfigurationError` for invalid sources, options or an unusable folder, and the errors of an unreadable
     source. Raises `StoreFullError` if there is no room for the tables, `StorageError` if writing them fails otherwise,
@@ -147,11 +147,11 @@ def run_with(
         if before_spark is not None:
             before_spark()
         with (
-            session_or_own(spark, "fairway pipeline run", little_java=True) as session,
             named_failures(folder.place),
+            session_or_own(spark, "fairway pipeline run", little_java=True, settings=SETTINGS) as session,
         ):
             parsed = tuple(_with_all_footers(session, source) for source in parsed)
-            summary = Attempt(with_own_settings(session), folder, parsed, options, keys, labels).work(progress)
+            summary = Attempt(session, folder, parsed, options, keys, labels).work(progress)
             return replace(summary, selection=options.selection)
 
 

@@ -54,8 +54,8 @@ def stream(
 
     ``sources`` are URIs as for `fairway.pipeline.run.run`; ``parquet:`` is a folder that gains files. The stream runs
     until ``stop`` is set, with ``StreamOptions.once`` until all messages are read. With ``signals``, in the main
-    thread, Ctrl-C and SIGTERM set ``stop``. It uses ``spark`` unchanged, or the active session, or its own session,
-    which ends with the stream. A new start with the same sources, options and keys continues the stream.
+    thread, Ctrl-C and SIGTERM set ``stop``. It works in a clone of ``spark``, or of the active session, or in its
+    own session, which ends with the stream. A new start with the same sources, options and keys continues the stream.
 
     Raises `ConfigurationError` for invalid sources or options, or an unusable folder. Raises `PipelineError` if Spark
     ends a query with an error; a new start then continues.
@@ -68,14 +68,17 @@ def stream(
     ended = stop or threading.Event()
     with (
         closing(StreamFolder.open_for(place, parsed, options, keys)) as folder,
-        session_or_own(spark, "fairway pipeline stream", little_java=options.once) as session,
         named_failures(folder.path),
+        session_or_own(
+            spark, "fairway pipeline stream", little_java=options.once, settings=queries.settings_of(folder)
+        ) as session,
         ending_on_signals(ended) if signals else nullcontext(),
     ):
         starts_left = _STARTS
         while True:
             try:
-                return _Stream(session, folder, parsed, options, keys, progress, ended).work()
+                with named_failures(folder.path):
+                    return _Stream(session, folder, parsed, options, keys, progress, ended).work()
             except SlowStartError:
                 starts_left -= 1
                 if not starts_left or ended.is_set():

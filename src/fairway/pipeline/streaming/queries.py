@@ -20,7 +20,7 @@ from fairway.pipeline import stages
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run.ingesting import at_sources
 from fairway.pipeline.run.sources import RunSource
-from fairway.pipeline.session import WRITTEN_TIMES, lent_settings
+from fairway.pipeline.session import WRITTEN_TIMES
 from fairway.pipeline.sources.options import option_texts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import scan_of
@@ -41,6 +41,11 @@ _STATE_SETTINGS: Final = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     **WRITTEN_TIMES,
 }
+
+
+def settings_of(folder: StreamFolder) -> dict[str, str]:
+    """Return the settings of Spark SQL for the queries of a stream."""
+    return {**_STATE_SETTINGS, "spark.sql.shuffle.partitions": str(folder.state_partitions)}
 
 
 def check_sources(sources: tuple[RunSource, ...]) -> None:
@@ -66,7 +71,7 @@ def record(
     frames = [_followed(spark, source, options, wanted) for source in sources]
     if any(isinstance(source.scan(), ArchiveScan) for source in sources):
         frames.append(recorded_rows(spark, folder.late, options.files_per_batch))
-    return _started(spark, reduce(DataFrame.unionByName, frames), RECORD, folder, options, folder.recorded.append)
+    return _started(reduce(DataFrame.unionByName, frames), RECORD, folder, options, folder.recorded.append)
 
 
 def deliver(
@@ -84,7 +89,7 @@ def deliver(
     def commit(frame: DataFrame, number: int) -> None:
         folder.emitted.append(leave_out(frame), number)
 
-    return _started(spark, rows, DELIVER, folder, options, commit)
+    return _started(rows, DELIVER, folder, options, commit)
 
 
 def _followed(spark: SparkSession, source: RunSource, options: StreamOptions, selection: Selection) -> DataFrame:
@@ -100,7 +105,6 @@ def _followed(spark: SparkSession, source: RunSource, options: StreamOptions, se
 
 
 def _started(
-    spark: SparkSession,
     rows: DataFrame,
     name: str,
     folder: StreamFolder,
@@ -116,7 +120,4 @@ def _started(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{round(options.every_s * 1_000)} milliseconds")
-    settings = {**_STATE_SETTINGS, "spark.sql.shuffle.partitions": str(folder.state_partitions)}
-    # A query keeps the settings of its start.
-    with lent_settings(spark, settings):
-        return writer.start()
+    return writer.start()

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.pipeline.schema import columns_of
-from fairway.pipeline.session import WRITTEN_TIMES, lent_settings
 from fairway.pipeline.streaming.batch_table import BATCH, SETTLEMENTS
 from fairway.pipeline.streaming.channel_core import DELIVERED, EMITTED
 from fairway.pipeline.streaming.folder import StreamFolder
@@ -30,8 +29,7 @@ def settle(spark: SparkSession, folder: StreamFolder, delivered: DataFrame) -> i
         count = left.count()
         if count:
             rows = left.withColumn("what", F.lit(DELIVERED)).select(*columns_of(EMITTED))
-            with lent_settings(spark, WRITTEN_TIMES):
-                folder.emitted.append(rows, -folder.emitted.last(SETTLEMENTS) - 1)
+            folder.emitted.append(rows, -folder.emitted.last(SETTLEMENTS) - 1)
     finally:
         left.unpersist()
     return count
