@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.csv import write_csv
 from typer.testing import CliRunner
 
 import fairway
@@ -37,7 +38,7 @@ from fairway.pipeline.run.failures import SlowStartError, failure_of, failure_sa
 from fairway.pipeline.run.sources import RunSource
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import WAKU_SDS, SdsMessage
-from fairway.wire.waku_message import WakuMessage
+from fairway.wire.waku_message import WakuMessage, message_hash
 
 SHARD = "/waku/2/rs/1/0"
 START_NS = 1_760_000_000_000_000_000
@@ -306,6 +307,43 @@ def test_a_source_that_grows_while_it_is_read_is_read_again_by_the_next_run(spar
     assert 50 <= first.balance.rows_in <= 60
     again = run([f"a={store}"], tmp_path / "run", spark=spark)
     assert (again.resumed, again.balance.rows_in) == (0, 60)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [("parquet", "other bytes"), ("csv", "another file"), ("sqlite", "another file")],
+)
+def test_a_source_that_is_replaced_while_it_is_read_ends_the_run_whatever_its_size_and_time(spark, tmp_path, kind, by):
+    file, other = (tmp_path / f"{name}.{kind}" for name in ("store", "other"))
+    for path, sign in ((file, b"a"), (other, b"b")):
+        messages = [WakuMessage(payload=sign * 9, content_topic="/a/1/b/proto", timestamp_ns=START_NS)]
+        if kind == "sqlite":
+            with NwakuArchive(path) as archive:
+                archive.append(SHARD, messages[0])
+            continue
+        rows = {"message_hash": [message_hash(SHARD, messages[0]).hex()], "pubsub_topic": [SHARD]}
+        rows |= {"content_topic": ["/a/1/b/proto"], "payload": ["YWFhYWFhYWFh" if sign == b"a" else "YmJiYmJiYmJi"]}
+        table = pa.table(rows | {"timestamp": pa.array([START_NS])})
+        write_csv(table, path) if kind == "csv" else pq.write_table(table, path, compression="none")
+    before = file.stat()
+    assert other.stat().st_size == before.st_size
+
+    def replace(progress):
+        if progress.number == 1 and progress.results is None:
+            if by == "another file":
+                other.replace(file)
+            else:
+                file.write_bytes(other.read_bytes())
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    if kind == "sqlite" and by == "other bytes":
+        pytest.skip("a node writes to its archive, too")
+    with pytest.raises(
+        ConfigurationError, match=rf"store\.{kind}: was changed or removed after it was listed; run again"
+    ):
+        run([f"a={kind}:{file}"], tmp_path / "run", spark=spark, progress=replace)
+    assert run([f"a={kind}:{file}"], tmp_path / "run", spark=spark).balance.rows_in == 1
 
 
 @pytest.mark.full

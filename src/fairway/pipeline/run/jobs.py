@@ -191,6 +191,8 @@ def _counted_topics(notes: Notes) -> CountedTopics:
 
 
 def _facts_of_reading(run: Materials, notes: Notes) -> Facts:
+    for source in run.sources:
+        source.check_unchanged()
     bounds = bounds_of((told["sample"] for told in notes if "sample" in told), run.buckets)
     return {_BOUNDS: bounds, _TOPICS: _counted_topics(notes).as_json()}
 

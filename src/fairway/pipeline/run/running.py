@@ -173,7 +173,10 @@ def rows_since(
     known = held.manifest["sources"]
     if recorded is None:
         given = list(zip(sources, described, strict=True))
-        return new_rows(known, given, waku_messages, most_rows, wanted)
+        found = new_rows(known, given, waku_messages, most_rows, wanted)
+        for source in sources:
+            source.check_unchanged()
+        return found
     after = int(known[0]["fingerprint"])
     if recorded.rows_after(after, ["timestamp_ns"]).num_rows > most_rows:
         raise WholeRunNeeded("more came than pays to add")

@@ -37,6 +37,10 @@ _KEYED_SCHEMES: Final = frozenset({_SQLITE})
 """Schemes of archives in which the message hash is a primary key, so that no row occurs twice."""
 
 
+Mark = tuple[str, int, int]
+"""The path, inode and change time of a file, which differ if it was replaced by one of the same size and time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSource:
     """One source of a run."""
@@ -52,6 +56,8 @@ class RunSource:
     """The messages that a read returns."""
     footers: Footers | None = None
     """The facts in the footers of the listed files."""
+    marks: tuple[Mark, ...] = ()
+    """The marks of its files on this machine when they were listed."""
 
     @classmethod
     def parse(cls, text: str) -> RunSource:
@@ -91,7 +97,19 @@ class RunSource:
 
     def listed(self, wanted: Selection = _ALL) -> Self:
         """Return the source with its present files: a run reads the listed files, and the next run reads later ones."""
-        return replace(self, states=tuple(map(tuple, self.fingerprint())), wanted=wanted)
+        listed = replace(self, states=tuple(map(tuple, self.fingerprint())), wanted=wanted)
+        return replace(listed, marks=tuple(_marks_of(listed)))
+
+    def check_unchanged(self) -> None:
+        """Raise `ConfigurationError` if a listed file was replaced or changed meanwhile, whatever its size and time.
+
+        Rows that a node adds to a SQLite archive are no change. Only files on this machine are checked.
+        """
+        for before, now in zip(self.marks, _marks_of(self), strict=True):
+            if before != now:
+                raise ConfigurationError(
+                    f"{before[0]}: was changed or removed after it was listed; run again when its writer is done"
+                )
 
     def checked(self) -> Self:
         """Return the source with the footers that the driver reads; raise the error of an unreadable source."""
@@ -140,6 +158,18 @@ class RunSource:
         """Return the description of the source in ``run.json``."""
         return {"label": self.label, "uri": self.shown, "fingerprint": self.fingerprint()}
 
+    def files(self) -> Iterator[Path]:
+        """Yield the listed files on this machine, without the write-ahead log of SQLite."""
+        scan = self.scan() if self.states else None
+        for name, *_ in self.states or ():
+            if isinstance(scan, FilesScan):
+                if scan.place.is_local:
+                    yield Path(scan.path_of(name))
+            elif self.scheme != _SQLITE:
+                yield self._path / name
+            elif name == self._path.name:
+                yield self._path
+
     @property
     def _path(self) -> Path:
         """Return the file or folder on this machine."""
@@ -177,6 +207,16 @@ def parse_sources(uris: Sequence[str]) -> tuple[RunSource, ...]:
     if twice:
         raise ConfigurationError(f"two sources have the name {twice[0]!r}; name them: a=sqlite:one.db b=sqlite:two.db")
     return parsed
+
+
+def _marks_of(source: RunSource) -> Iterator[Mark]:
+    for file in source.files():
+        try:
+            found = file.stat()
+        except OSError:
+            yield str(file), 0, 0
+        else:
+            yield str(file), found.st_ino, 0 if source.scheme == _SQLITE else found.st_ctime_ns
 
 
 def _state_of(file: Path, root: Path) -> tuple[str, int, int]:
