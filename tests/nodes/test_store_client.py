@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -231,9 +232,18 @@ def test_patience_ends(store):
         client.page(StoreQuery())
 
 
-def test_a_node_that_leads_in_a_circle_is_left(store):
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("has_new_cursors", [False, True])
+def test_a_node_that_leads_in_a_circle_is_left(store, count, has_new_cursors):
     page = json.loads(store.answer("/store/v3/messages?pageSize=1&ascending=true"))
-    store.answer = lambda _: json.dumps(page).encode()
+    page["messages"] = page["messages"][:count]
+
+    def answer(_):
+        if has_new_cursors:
+            page["paginationCursor"] = f"0x{os.urandom(32).hex()}"
+        return json.dumps(page).encode()
+
+    store.answer = answer
     with (
         serving(store) as address,
         RestStoreClient(address) as client,

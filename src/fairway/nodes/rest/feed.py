@@ -28,7 +28,8 @@ from fairway.nodes.node import RoutedMessage, StoreQuery
 from fairway.nodes.rest.http_client import HttpClient
 from fairway.nodes.rest.options import NWAKU_CACHE_MESSAGES, ReceiveWay, RestNodeOptions
 from fairway.nodes.rest.shapes import FilterRequest, JsonMessage, StoredEntry, json_of, message_of
-from fairway.nodes.rest.store_client import RestStoreReader
+from fairway.nodes.rest.store_client import PageTrail, RestStoreReader
+from fairway.nodes.rest.store_messages import digest_of
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.query_windows import MAX_WINDOW_NS
 from fairway.protocol.recent_hashes import RecentHashes
@@ -109,14 +110,13 @@ class CatchUp:
 
     async def _hashes_of(self, query: StoreQuery) -> AsyncIterator[tuple[bytes, ...]]:
         cursor: bytes | None = None
-        led = RecentHashes()
+        trail = PageTrail()
         while True:
             page, cursor = await self._reader.hashes(query, cursor)
             yield page
             if cursor is None:
                 return
-            if not led.add(cursor):
-                raise StoreQueryError(f"the node gives the cursor 0x{cursor.hex()} twice")
+            trail.follow(cursor, digest_of(page))
 
     async def _fetch(self, hashes: tuple[bytes, ...]) -> int:
         query = StoreQuery(message_hashes=hashes, page_size=_PAGE)

@@ -21,6 +21,7 @@ from fairway.nodes.page_size import PageSize
 from fairway.nodes.rest.address import RestAddress
 from fairway.nodes.rest.http_client import AnswerTooLongError, HttpClient
 from fairway.nodes.rest.store_messages import StoreAnswer, store_answer, store_hashes, store_request
+from fairway.protocol.recent_hashes import RecentHashes
 from fairway.wire.store import is_refusal
 
 TIMEOUT_S: Final = 30.0
@@ -47,6 +48,20 @@ class _BusyError(StoreQueryError):
     """The pause that the node asks for."""
     is_rate_limit = False
     """Whether it answered 429: fewer messages do not help."""
+
+
+class PageTrail:
+    """The pages of a query, which end: a page with a cursor leads to other messages and another cursor."""
+
+    def __init__(self) -> None:
+        self._seen: Final = RecentHashes()
+
+    def follow(self, cursor: bytes, digest: bytes) -> None:
+        """Note a page by its cursor and digest; raise `StoreQueryError` if the query had the same before."""
+        if not self._seen.add(cursor):
+            raise StoreQueryError(f"the node gives the cursor 0x{cursor.hex()} twice")
+        if not self._seen.add(digest):
+            raise StoreQueryError(f"the node gives a page twice, the second time with the cursor 0x{cursor.hex()}")
 
 
 class RestStoreReader:
@@ -195,15 +210,16 @@ class RestStoreClient:
     def pages(self, query: StoreQuery, cursor: bytes | None = None) -> Iterator[StoreAnswer]:
         """Yield all pages, from the first or after ``cursor`` of an earlier page.
 
-        Raises as `page` does, and `StoreQueryError` if the node repeats a cursor.
+        Raises as `page` does, and `StoreQueryError` if the node repeats a cursor or a page.
         """
-        seen: set[bytes] = set()
+        trail = PageTrail()
         while True:
             answer = self.page(query, cursor)
             yield answer
             if answer.cursor is None:
                 return
-            if answer.cursor in seen:
-                raise StoreQueryError(f"{self.name}: the node gives the cursor 0x{answer.cursor.hex()} twice")
-            seen.add(answer.cursor)
+            try:
+                trail.follow(answer.cursor, answer.digest)
+            except StoreQueryError as error:
+                raise StoreQueryError(f"{self.name}: {error}") from error
             cursor = answer.cursor

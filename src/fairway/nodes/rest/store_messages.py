@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
 
@@ -52,6 +53,8 @@ class StoreAnswer:
     """Cursor of the next page; None if this is the last one."""
     undecodable: tuple[bytes, ...] = ()
     """Entries that cannot be decoded, as JSON."""
+    digest: bytes = b""
+    """Digest of all entries, also of those that the query did not ask for."""
 
 
 class _Time(msgspec.Struct):
@@ -128,7 +131,13 @@ def store_answer(body: bytes, query: StoreQuery) -> StoreAnswer:
     answer = _decoded(body)
     entries, undecodable = _entries(answer.messages)
     asked = tuple(entry for entry in entries if _asked_for(entry, query))
-    return StoreAnswer(entries=asked, cursor=_cursor(answer), undecodable=tuple(undecodable))
+    digest = digest_of([*(entry.message_hash for entry in entries), *undecodable])
+    return StoreAnswer(entries=asked, cursor=_cursor(answer), undecodable=tuple(undecodable), digest=digest)
+
+
+def digest_of(entries: Iterable[bytes]) -> bytes:
+    """Return the digest of a page, by the hashes of its messages."""
+    return sha256(b"".join(entries)).digest()
 
 
 def saved_answer(line: bytes) -> StoreAnswer:
