@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +16,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.exchange import notes_of
@@ -25,6 +29,7 @@ from fairway.pipeline.schema import arrow_schema
 from fairway.pipeline.tables import TABLES, table_named
 from fairway.pipeline.tables.delta import TableFile
 from fairway.pipeline.tables.files import TableFiles, told_file
+from patience import PATIENCE_S
 
 SOURCES = [{"label": "a", "uri": "sqlite:a.db", "fingerprint": [["a.db", 1, 2]]}]
 OPTIONS = {"profile": None}
@@ -89,6 +94,69 @@ def test_the_run_before_is_read_until_the_next_one_ends_and_by_who_opened_it_aft
         second.finish({"balance": {}})
         assert RunTables(tmp_path / "run").rows("quarantine") == len(RunTables(tmp_path / "run").all("quarantine")) == 5
         assert len(reader.all("quarantine")) == 3
+
+
+KILLED = """
+import os, signal, sys
+from contextlib import closing
+from pathlib import Path
+
+place, point, number, *folders = sys.argv[1:]
+sys.path[:0] = folders
+from fairway.pipeline.location import Location
+from fairway.pipeline.run import folder as module
+from test_run_folder import OPTIONS, TABLES, opened, write
+
+
+def deadly(owner, name):
+    real, left = getattr(owner, name), [int(number)]
+
+    def called(first, *arguments):
+        left[0] -= name != "put" or first.name == "run.json"
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(first, *arguments)
+
+    setattr(owner, name, called)
+
+
+with closing(opened(Path(place), options=OPTIONS | {"profile": "logos"})) as folder:
+    for table in TABLES:
+        if not folder.is_whole(table.name):
+            write(folder, table.name, 5)
+    deadly(Location if point == "put" else module, point)
+    folder.finish({"balance": {}})
+"""
+
+
+@pytest.mark.full
+def test_readers_see_one_whole_run_if_its_driver_is_killed_between_two_commits(tmp_path):
+    def rows_seen():
+        tables = RunTables(tmp_path / "run")
+        for table in TABLES:
+            version = tables.manifest["tables"][table.name]["version"]
+            there = DeltaTable(tmp_path / "run" / "tables" / table.name, version=version).to_pandas()
+            yield from (tables.rows(table.name), len(tables.all(table.name)), len(there))
+
+    with closing(opened(tmp_path / "run")) as first:
+        for table in TABLES:
+            write(first, table.name, 3)
+        first.finish({"balance": {}})
+    here = Path(__file__).parent
+    for point, number in [("commit", 1), ("commit", 2), ("commit", len(TABLES)), ("put", 1), ("vacuum", 3), ("put", 0)]:
+        words = [
+            sys.executable,
+            "-c",
+            KILLED,
+            str(tmp_path / "run"),
+            point,
+            str(number),
+            str(here),
+            str(here.parent / "support"),
+        ]
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert ended.returncode == (-signal.SIGKILL if number else 0), ended.stderr
+        assert set(rows_seen()) == {5 if (point, number) in {("vacuum", 3), ("put", 0)} else 3}, (point, number)
 
 
 def test_a_run_tells_in_which_folder_its_sources_were_given(tmp_path, monkeypatch):
