@@ -1,4 +1,4 @@
-"""Executors that die at random moments of a run: its tables are those of a run in which none died."""
+"""Executors that die at random moments of a run or a stream: its tables are those of a run in which none died."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ import pyspark
 from fairway.archives.backfill import BackfillOptions, backfill
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.streaming import deliveries
 from fairway.pipeline.tables import TABLES
 from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive
@@ -33,18 +36,23 @@ from rest_store import rest_store
 
 pytestmark = pytest.mark.spark
 
-PROGRAM = textwrap.dedent("""
+CLUSTER = textwrap.dedent("""
     import os, random, signal, subprocess, sys, threading, time
 
-    from fairway.pipeline.run import run
     from fairway.pipeline.session import create_session
 
     out, seed, *sources = sys.argv[1:]
+    checksum = "spark.sql.shuffle.orderIndependentChecksum"
     config = {
         "spark.master": "local-cluster[2,1,512]",
         "spark.executor.memory": "512m",
         "spark.driver.memory": "768m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Spark compares the outputs of each attempt at a task.
+        "spark.shuffle.checksum.enabled": "true",
+        f"{checksum}.enabled": "true",
+        f"{checksum}.enableFullRetryOnMismatch": "true",
+        f"{checksum}.enableQueryLevelRollbackOnMismatch": "true",
     }
     spark = create_session("lost executors", little_java=True, config=config)
     tracker, rng = spark.sparkContext.statusTracker(), random.Random(int(seed))
@@ -65,25 +73,81 @@ PROGRAM = textwrap.dedent("""
         return found
 
 
+    def kill_one(moment):
+        if len(victims := executors()) < 2:
+            return False
+        os.kill(rng.choice(victims), signal.SIGKILL)
+        print("killed", moment, flush=True)
+        return True
+""")
+
+RUN = CLUSTER + textwrap.dedent("""
+    from deltalake import DeltaTable
+
+    from fairway.pipeline.run import RunTables, run
+
+
     def kill():
-        # One in each of two stages, at random moments.
+        # One in the last stage of a job, after some of its tasks, and one in another stage at any moment.
         killed = set()
         while len(killed) < 2:
             for job in tracker.getActiveJobsIds():
-                for stage in (tracker.getJobInfo(job) or type("none", (), {"stageIds": []})).stageIds:
+                stages = getattr(tracker.getJobInfo(job), "stageIds", [])
+                for stage in stages:
                     told = tracker.getStageInfo(stage)
-                    if told is None or stage in killed or not told.numActiveTasks or (killed and rng.random() > 0.5):
+                    if told is None or stage in killed or not told.numActiveTasks:
                         continue
-                    if len(victims := executors()) == 2:
-                        os.kill(rng.choice(victims), signal.SIGKILL)
+                    is_late = len(stages) > 1 and stage == max(stages) and told.numCompletedTasks
+                    is_chosen = rng.random() < (0.1 if killed else 0.5)
+                    if (is_late or killed) and is_chosen and kill_one(f"in stage {stage} after {told}"):
                         killed.add(stage)
-                        print("killed in stage", stage, "after", told.numCompletedTasks, "tasks", flush=True)
             time.sleep(0.005)
 
 
+    def read():
+        # Readers see one whole run: the earlier one, then the new one.
+        while not ended.is_set():
+            tables = RunTables(out)
+            for name, told in tables.manifest["tables"].items():
+                table = DeltaTable(f"{out}/tables/{name}", version=told["version"])
+                found = sum(batch.num_rows for batch in tables.batches(name))
+                if not found == len(table.to_pandas()) == told["rows"]:
+                    faults.append((name, found, told))
+
+
+    ended, faults = threading.Event(), []
+    reader = threading.Thread(target=read)
+    reader.start()
     threading.Thread(target=kill, daemon=True).start()
-    summary = run(sources, out, spark=spark)
-    assert summary.balance.adds_up, summary.balance
+    try:
+        summary = run(sources, out, spark=spark, partitions=8)
+        assert summary.because, summary
+        assert summary.balance.adds_up, summary.balance
+    finally:
+        ended.set()
+        reader.join()
+    assert not faults, faults
+    spark.stop()
+""")
+
+STREAM = CLUSTER + textwrap.dedent("""
+    from fairway.pipeline.streaming import StreamOptions, stream
+    from fairway.pipeline.streaming.batch_table import BatchTable
+
+    compact, killed = BatchTable.compact, []
+
+
+    def compact_and_kill(table, many):
+        # One while files are joined, one at any moment of a micro-batch.
+        before = len(table.files(-1, table.last()))
+        is_chosen = before >= many if not killed else len(killed) < 2 and rng.random() < 0.2
+        if is_chosen and kill_one(f"with {before} files of {table.place}"):
+            killed.append(table)
+        compact(table, many)
+
+
+    BatchTable.compact = compact_and_kill
+    stream(sources, out, options=StreamOptions(once=True, rows_per_batch=150, join_batches=2), spark=spark)
     spark.stop()
 """)
 
@@ -107,6 +171,14 @@ def sources(request, rows, tmp_path_factory):
             f"s{number}={kept(kind, folder / str(number), rows.slice(number * step, 2 * step), left_open)}"
             for number, kind in enumerate(request.param)
         ]
+
+
+@pytest.fixture(scope="module")
+def quiet(sources, spark, tmp_path_factory):
+    """A run in which no executor dies."""
+    out = tmp_path_factory.mktemp("quiet") / "run"
+    run(sources, out, spark=spark)
+    return RunTables(out)
 
 
 def kept(kind, path, rows, left_open):
@@ -137,29 +209,51 @@ def kept(kind, path, rows, left_open):
     return server.uri
 
 
-def test_executors_may_die_in_any_stage(sources, spark, tmp_path, seed):
-    run(sources, tmp_path / "quiet", spark=spark)
-    home = tmp_path / "spark"  # executors keep their files below it
+def test_executors_may_die_in_any_stage_of_a_run_over_new_sources(sources, quiet, spark, tmp_path, seed):
+    run(sources[:1], tmp_path / "earlier", spark=spark, partitions=8)
+
+    def begin(out):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(tmp_path / "earlier", out)
+
+    run_and_kill(RUN, tmp_path, seed, sources, begin)
+    assert_same(RunTables(tmp_path / "killed"), quiet)
+
+
+@pytest.mark.full
+def test_executors_may_die_while_a_stream_joins_its_files(sources, quiet, tmp_path, seed):
+    run_and_kill(STREAM, tmp_path, seed, sources, partial(shutil.rmtree, ignore_errors=True))
+    assert_same(RunTables(tmp_path / "killed"), quiet)
+    said = [row for _, table in deliveries(tmp_path / "killed") for row in table.to_pylist()]
+    delivered = Counter((row["channel_id"], name) for row in said for name in row["sds_ids"])
+    assert set(delivered.values()) == {1}
+
+
+def assert_same(killed, quiet):
+    for table in TABLES:
+        assert content(killed, table.name) == content(quiet, table.name), table.name
+
+
+def run_and_kill(program, folder, seed, sources, begin):
+    """Run a program of two executors that kills them, into the folder ``killed``."""
+    home = folder / "spark"  # executors keep their files below it
     home.mkdir()
     for part in ("bin", "jars", "python"):
         (home / part).symlink_to(Path(pyspark.__file__).parent / part)
     left_out = ("SPARK_", "PYSPARK_")
     shell = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     for attempt in range(5):  # the stages of a quick run may all end before a kill
-        shutil.rmtree(tmp_path / "killed", ignore_errors=True)
+        begin(folder / "killed")
         ran = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / "killed"), str(seed + attempt), *sources],
+            [sys.executable, "-c", program, str(folder / "killed"), str(seed + attempt), *sources],
             env=shell | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=10 * PATIENCE_S,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr[-4_000:]
-        if "killed in stage" in ran.stdout:
-            break
-    assert "killed in stage" in ran.stdout
-    quiet, killed = RunTables(tmp_path / "quiet"), RunTables(tmp_path / "killed")
-    for table in TABLES:
-        assert content(killed, table.name) == content(quiet, table.name), table.name
+        if "killed " in ran.stdout:
+            return
+    raise AssertionError("no executor was killed")
