@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from fairway.options import SdsConfig
-from fairway.pipeline.stages.channel_log import ROW_BYTES, ChannelPart, channel_logs, log_bytes
+from fairway.pipeline.stages.channel_log import channel_logs
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
@@ -28,7 +28,6 @@ MESSAGES = pa.schema(
         ("timestamp_ns", pa.int64()),
         ("message_hash", pa.binary()),
         ("segment_hash", pa.binary()),
-        ("history_bytes", pa.int32()),
         ("parents", pa.list_(pa.string())),
     ]
 )
@@ -45,7 +44,7 @@ ABSENT = pa.schema(
 def log(messages, missing=(), rebuilt=()):
     """Return the rows of a log, in its order; messages are (id, lamport, parents), missing ids in order of citation."""
     shuffled = random.Random(3).sample(messages, len(messages))
-    rows = [("team", name, "alice", lamport, 7, b"h", None, None, parents) for name, lamport, parents in shuffled]
+    rows = [("team", name, "alice", lamport, 7, b"h", None, parents) for name, lamport, parents in shuffled]
     absent: list[tuple[object, ...]] = [("team", name, at, None) for at, name in enumerate(missing)]
     absent += [("team", name, None, told_by) for name, told_by in rebuilt]
     told = channel_logs(table(rows, MESSAGES), table(absent, ABSENT)).to_pylist()
@@ -205,14 +204,17 @@ def test_the_order_respects_causality_but_in_circles(made):
         assert (row["status"] == "circular") == (name in behind[name])
         for parent in parents[name]:
             assert place[parent] < place[name] or name in behind[parent]
-    # Nobody comes later than needed: who has the lower number comes next as soon as what it cites is there.
+    # A message comes next as soon as all that it cites is placed; a circle is one message, with its highest number.
+    circle = {name: {name} | {one for one in behind[name] if name in behind[one]} for name in parents}
     number = {name: (lamport, name) for name, lamport, _ in messages}
+    highest = {name: max(number[one] for one in circle[name]) for name in parents}
     for this, later in pairwise(ids(rows)):
-        assert number[this] < number[later] or this in parents[later]
+        cited = {parent for one in circle[later] for parent in parents[one]}
+        assert (highest[this], number[this]) < (highest[later], number[later]) or circle[this] & cited
 
 
-def rows_in(name, messages, size=0):
-    return [(name, one, "alice", lamport, 7, b"h", None, size or None, parents) for one, lamport, parents in messages]
+def rows_in(name, messages):
+    return [(name, one, "alice", lamport, 7, b"h", None, parents) for one, lamport, parents in messages]
 
 
 def absent_from(name, missing, rebuilt):
@@ -244,62 +246,3 @@ def test_the_logs_of_many_channels_are_those_of_each_alone(data, made):
         table(data.draw(st.permutations(rows)), MESSAGES), table(data.draw(st.permutations(absent)), ABSENT)
     )
     assert together.to_pylist() == sorted(alone, key=lambda row: (row["channel_id"], row["position"]))
-
-
-def test_a_message_takes_its_id_and_what_it_cites_of_the_limit():
-    rows = [*rows_in("team", [("m", 1, []), ("é", 2, [])]), *rows_in("team", [("n", 3, ["m"])], size=40)]
-    assert log_bytes(table(rows, MESSAGES)).tolist() == [160 + 1, 160 + 2, 160 + 1 + 40]
-
-
-def test_a_channel_above_the_limit_goes_by_timestamp_and_only_if_it_is_in_trouble():
-    gappy = rows_in("gappy", [("b", 1, []), ("a", 2, ["gone", "b"])], size=500)
-    broken = rows_in("broken", [("z", 5, []), ("slow", 1, ["z"])], size=500)
-    clean = rows_in("clean", [("x", 1, []), ("y", 1, ["w"]), ("z", 2, ["x"])], size=500)
-    absent = table(absent_from("gappy", ["gone"], []), ABSENT)
-    size = 2 * (1 + 500 + ROW_BYTES)
-
-    def told(limit):
-        logs = channel_logs(table([*gappy, *broken, *clean], MESSAGES), absent, max_channel_bytes=limit)
-        return [(row["message_id"], row["status"], row["missing_parents"]) for row in logs.to_pylist()]
-
-    in_order = [("x", "complete", 0), ("y", "complete", 0), ("z", "complete", 0)]
-    unknown = "not-computed"
-    assert told(size - 1) == [
-        *(("slow", unknown, 0), ("z", unknown, 0)),
-        *in_order,
-        *(("b", unknown, 0), ("a", unknown, 1)),
-    ]
-    # The ids of the one channel are longer by three bytes.
-    assert told(size + 3) == [
-        *(("z", "complete", 0), ("slow", "complete", 0)),
-        *in_order,
-        *(("b", "complete", 0), ("a", "waiting", 1)),
-    ]
-
-
-@examples(1)
-@given(channels(), st.integers(1, 6), st.integers(0, 12))
-def test_parts_of_a_channel_with_broken_clocks_are_ordered_by_timestamp_alone(made, clock, most):
-    messages, missing = made
-    whole = rows_in("team", messages)
-    absent = absent_from("team", missing, [])
-    first = [row for row in whole if row[3] < clock]
-    second = [row for row in whole if row[3] >= clock]
-    expected = sorted(whole, key=lambda row: (row[3], row[1]))
-    logs = [
-        row
-        for part, before in ((first, 0), (second, len(first)))
-        for row in channel_logs(
-            table(part, MESSAGES),
-            table(absent, ABSENT),
-            parts={
-                "team": ChannelPart(before=before, is_disordered=True),
-                "elsewhere": ChannelPart(before=9, is_disordered=True),
-            },
-            max_channel_bytes=10**most,
-        ).to_pylist()
-    ]
-    assert ids(logs) == [row[1] for row in expected]
-    assert [row["position"] for row in logs] == list(range(1, len(whole) + 1))
-    assert {row["status"] for row in logs} == {"not-computed"}
-    assert [row["missing_parents"] for row in logs] == [len(set(missing).intersection(row[-1])) for row in expected]

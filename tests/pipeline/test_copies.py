@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import gathered_steps, notes_of
+from fairway.pipeline.exchange import gathered, notes_of
 from fairway.pipeline.run import RunTables, copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
@@ -129,12 +129,11 @@ def test_only_messages_that_come_again_are_brought_together(spark, messages, arc
     (part,) = scan.plan(1)
     in_one_part = replace(repeated, parts=np.zeros_like(repeated.parts))
     job, _ = ingesting(tmp_path / "one-part")
-    moved = gathered_steps(job.decode_first(in_one_part, scan.read(part)))
+    moved = gathered(job.decode_first(in_one_part, scan.read(part)))
     ids = Counter(
         tuple(row.values())
-        for bucket in moved
-        for kind in bucket.tables.keys() & {"whole", "segments"}
-        for row in bucket.tables[kind].select(["channel_id", "message_id"]).to_pylist()
+        for kind in moved.tables.keys() & {"whole", "segments"}
+        for row in moved.tables[kind].select(["channel_id", "message_id"]).to_pylist()
     )
     assert len(ids) > 10
     assert min(ids.values()) > 1
@@ -177,8 +176,8 @@ def test_all_sds_messages_are_brought_together_where_too_many_come_again(spark, 
     assert repeated.keys is None
     assert not len(repeated.heads)
     job, _ = ingesting(tmp_path / "first")
-    moved = gathered_steps(row for part in parts for row in job.decode_first(repeated, scan.read(part)))
-    assert sum(bucket.tables["whole"].num_rows for bucket in moved) > each_once.num_rows / 2
+    moved = gathered(row for part in parts for row in job.decode_first(repeated, scan.read(part)))
+    assert moved.tables["whole"].num_rows > each_once.num_rows / 2
 
 
 @pytest.mark.full

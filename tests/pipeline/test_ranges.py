@@ -14,8 +14,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.pipeline.run import ranges
-from fairway.pipeline.run.ranges import FIRST_CLOCK, NO_CLOCK, bounds_of, range_of, sample_of
+from fairway.pipeline import ranges
+from fairway.pipeline.ranges import FIRST_CLOCK, NO_CLOCK, bounds_of, range_of, sample_of
 
 channels = st.sampled_from(["", "a", "b", "bb", "é", "\U0001f600"])
 clocks = st.none() | st.integers(0, 5) | st.integers(0, 2**63 - 1)

@@ -323,6 +323,8 @@ def test_what_is_held_up_behind_lost_messages_is_said(tmp_path):
     told = Checked(page).text
     assert "7 of 307 (2.3%) messages known are held up" in told
     assert "Of 50 of 307 (16.3%) it is not computed" in told
+    assert f"The causal order is not computed of 50 messages in {visible(LONG)[:39]}" in told
+    assert "larger --max-channel-bytes" in told
     assert {row["held up"] for row in rows_in(page)["channels"] if row["channel"] == visible(HOSTILE)} == {7}
 
 

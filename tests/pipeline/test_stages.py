@@ -213,3 +213,27 @@ def test_a_limit_that_lets_nothing_through_is_refused(sds):
     messages = sds({"message_id": "m1"})
     with pytest.raises(ConfigurationError, match="max_channel_bytes must be positive, not 0"):
         stages.sds_ordered(messages, stages.missing_messages(messages), max_channel_bytes=0)
+
+
+def test_a_channel_of_any_size_has_the_log_of_one_that_fits_in_memory(sds):
+    def message(channel_id, number):
+        clocks, lost = {700: 3}, {10: ["gone"]}  # one clock jumps back, and one message is lost
+        cited = [*(f"{earlier:04}" for earlier in range(max(0, number - 2), number)), *lost.get(number, [])]
+        return {
+            "message_hash": f"{channel_id} {number}".encode(),
+            "channel_id": channel_id,
+            "message_id": f"{number:04}",
+            "lamport": clocks.get(number, number),
+            "causal_history": [(message_id, None, None) for message_id in cited],
+        }
+
+    table = sds(*(message(name, number) for name, count in (("a", 3), ("large", 1_000)) for number in range(count)))
+    missing = stages.missing_messages(table)
+    whole, parts = (
+        stages.sds_ordered(table, missing, max_channel_bytes=limit).orderBy("channel_id", "position").collect()
+        for limit in (2**40, 20_000)
+    )
+    assert parts == whole
+    large = [row for row in parts if row.channel_id == "large"]
+    assert [row.message_id for row in large] == [f"{number:04}" for number in range(1_000)]
+    assert [row.status for row in large] == ["complete"] * 10 + ["waiting"] * 990

@@ -93,7 +93,7 @@ def run(
         float, typer.Option(min=0, max=1, help="Parity segments per data segment, as the participants have it.")
     ] = DEFAULT_PARITY_RATE,
     max_channel_bytes: Annotated[
-        int, typer.Option(min=1, help="Ids and citations of a channel with broken clocks that one worker takes.")
+        int, typer.Option(min=1, help="Ids and citations that a worker orders at once; it orders more in parts.")
     ] = _DEFAULT_CHANNEL_BYTES,
     partitions: Annotated[
         int | None,

@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from operator import itemgetter
 from typing import IO, Any, Final, Self
 from zlib import crc32
@@ -283,8 +284,6 @@ class Bucket:
     """All rows of a bucket."""
 
     number: int
-    step: int = 0
-    """Number of the step; one task processes all steps of a bucket in sequence."""
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """The rows by kind, in the chunks of the blobs; a kind without rows has no entry."""
     notes: list[pa.RecordBatch] = field(default_factory=list)
@@ -296,15 +295,7 @@ class Bucket:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> Bucket:
-    """Return the bucket of a task, with all its steps joined; see `gathered_steps`."""
-    steps = gathered_steps(batches, spill_bytes=spill_bytes)
-    kinds = dict.fromkeys(kind for step in steps for kind in step.tables)
-    tables = {kind: pa.concat_tables([step.tables[kind] for step in steps if kind in step.tables]) for kind in kinds}
-    return Bucket(steps[0].number, tables=tables, notes=steps[0].notes)
-
-
-def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPILL_BYTES) -> list[Bucket]:
-    """Return the steps of a task's bucket, ascending; one empty step if there are no rows. The first has the notes.
+    """Return the bucket of a task; bucket 0 without tables if there are no rows.
 
     Blobs arrive in any order, and are sorted by their contents, so that a repeated task gives the same output. (Spark
     compares checksums of the output, and ends a job if they differ.)
@@ -312,7 +303,9 @@ def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPIL
     Tables stay in memory up to ``spill_bytes``. Above that they are in a temporary file, and the result has
     memory-mapped views of it.
     """
+    number = 0
     notes: list[pa.RecordBatch] = []
+    parts: defaultdict[str, list[pa.Table]] = defaultdict(list)
     with _Tables(spill_bytes) as gathering:
         for batch in map(narrowed, batches):
             kinds, numbers = batch.column("kind").to_pylist(), batch.column("bucket").to_pylist()
@@ -320,37 +313,41 @@ def gathered_steps(batches: Iterable[pa.RecordBatch], *, spill_bytes: int = SPIL
                 if kind == NOTE:
                     notes.append(pa.record_batch(batch.slice(place, 1).columns, schema=_SCHEMA))
                 else:
+                    number = numbers[place]
                     blob = batch.column("blob")[place].as_buffer()
-                    gathering.add((numbers[place], kind, blob.size, crc32(blob)), _table(blob))
-        parts: defaultdict[int, defaultdict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))
-        for (number, kind, *_), table in sorted(gathering.all(), key=itemgetter(0)):
-            parts[number][kind].append(table)
-    steps = [
-        Bucket(
-            number % MAX_BUCKETS,
-            number // MAX_BUCKETS,
-            {kind: pa.concat_tables(tables) for kind, tables in kinds.items()},
-        )
-        for number, kinds in sorted(parts.items())
-    ] or [Bucket(0)]
-    steps[0].notes.extend(sorted(notes, key=lambda told: told["blob"][0].as_py()))
-    return steps
+                    gathering.add((kind, blob.size, crc32(blob)), _table(blob))
+        for (kind, *_), table in sorted(gathering.all(), key=itemgetter(0)):
+            parts[kind].append(table)
+    tables = {kind: pa.concat_tables(own) for kind, own in parts.items()}
+    return Bucket(number, tables, sorted(notes, key=lambda told: told["blob"][0].as_py()))
 
 
-def in_steps(batches: Batches, numbers: Mapping[int, tuple[int, int]]) -> Batches:
-    """Yield rows of `BLOBS` with some bucket numbers replaced by the bucket and step in ``numbers``."""
-    for batch in batches:
-        number = batch.column("bucket")[0].as_py()
-        if number in numbers:
-            bucket, step = numbers[number]
-            told = pa.array([bucket + step * MAX_BUCKETS] * batch.num_rows, pa.int32())
-            batch = batch.set_column(0, _SCHEMA.field(0), told)  # noqa: PLW2901 - the same rows
-        yield batch
+def parted(
+    table: pa.Table, places: NDArray[np.uint16], count: int, *, spill_bytes: int = SPILL_BYTES
+) -> list[pa.Table]:
+    """Return the rows of each place, from 0 and below ``count``, in the order of the table.
+
+    Parts of more than ``spill_bytes`` in all are memory-mapped views of a temporary file.
+    """
+    parts: list[list[pa.Table]] = [[table.slice(0, 0)] for _ in range(count)]
+    done = 0
+    with _Tables(spill_bytes) as held:
+        for piece in pieces(table, FLUSH_BYTES):
+            own = places[done : done + piece.num_rows]
+            ends = np.cumsum(np.bincount(own, minlength=count)).tolist()
+            ordered = piece.take(pa.array(np.argsort(own, kind="stable"))).combine_chunks()
+            for place, (start, end) in enumerate(pairwise([0, *ends])):
+                if end > start:
+                    held.add((place,), ordered.slice(start, end - start))
+            done += piece.num_rows
+        for (place,), part in held.all():
+            parts[place].append(part)
+    return [pa.concat_tables(own) for own in parts]
 
 
 def exchanged(blobs: DataFrame, count: int) -> DataFrame:
-    """Bring the blobs of each bucket, with all its steps, into the partition with its number; there are ``count``."""
-    return blobs.repartitionById(count, F.col("bucket") % MAX_BUCKETS)
+    """Bring the blobs of each bucket into the partition with its number; there are ``count``."""
+    return blobs.repartitionById(count, F.col("bucket"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,8 +446,12 @@ def _cut_all(
         for cutter in cutters.values():
             yield from cutter.close()
 
-    steps = {place: (number, 0) for place, number in enumerate(numbers)}
-    return lambda batches: in_steps(cut_all(batches), steps)
+    def renumbered(batches: Batches) -> Batches:
+        for blob in cut_all(batches):
+            number = numbers[blob.column("bucket")[0].as_py()]
+            yield blob.set_column(0, _SCHEMA.field(0), pa.array([number], pa.int32()))
+
+    return renumbered
 
 
 def _work_all(work: Callable[[Bucket], Iterable[pa.Table]], schema: str) -> BatchMapper:
@@ -493,12 +494,11 @@ def _stream(table: pa.Table) -> pa.Buffer:
     return stream
 
 
-_Key = tuple[int, str, int, int]
-"""Number, kind, size and checksum of a blob."""
+_Key = tuple[Any, ...]
 
 
 class _Tables:
-    """Tables in their order of arrival, in memory or in an unnamed file."""
+    """Tables with keys, in their order of arrival, in memory or in an unnamed file."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -126,7 +126,7 @@ def _headline(told: Headline) -> list[str]:
         lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
         lines.append("them comes or is given up")
     if told.undetermined:
-        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes).")
+        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up.")
     return lines
 
 

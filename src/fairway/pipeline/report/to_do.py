@@ -64,6 +64,7 @@ def to_do_of(
         *_nothing(report),
         *_unreadable(report),
         *_quarantine(report.quarantined),
+        *_undetermined(report),
     )
 
 
@@ -264,6 +265,19 @@ def _quarantine(counts: dict[str, int]) -> Iterator[ToDo]:
             yield ToDo(
                 what=f"{counts[status]:,} messages are in quarantine as {status}.", action=action, section="quarantine"
             )
+
+
+def _undetermined(report: ArchiveReport) -> Iterator[ToDo]:
+    counts = {channel.channel_id: channel.messages.undetermined for channel in report.channels}
+    channels = sorted((-number, name) for name, number in counts.items() if number)
+    told = [f"{-number:,} messages in {short_name(name)}" for number, name in channels[:_NAMED]]
+    if told:
+        yield ToDo(
+            what=f"The causal order is not computed of {_listed(told, len(channels), 'channels')}: they cite each "
+            "other in a circle, or against their timestamps, too far for the memory of one worker.",
+            action="Run again with a larger --max-channel-bytes, and workers with three times as much memory.",
+            section="messages",
+        )
 
 
 _LOST: Final = {

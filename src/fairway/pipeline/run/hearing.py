@@ -27,10 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.codes import NOTHING, ranked
 from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, in_tasks, note
-from fairway.pipeline.run.ranges import Place, range_of, split_channels
+from fairway.pipeline.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
-from fairway.pipeline.stages.channel_log import log_bytes
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import Keyed, keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
@@ -40,7 +39,7 @@ WRITTEN: Final = ("missing_messages", "acknowledgements", "ack_latency")
 """The tables that the job writes."""
 
 _READ: Final = {
-    "sds_messages": (*CITING_COLUMNS, "lamport", "history_bytes"),
+    "sds_messages": (*CITING_COLUMNS, "lamport"),
     "computed_segments": (*MESSAGE_KEYS.names, "is_guess"),
     "bloom_evidence": tuple(EVIDENCE.names),
 }
@@ -50,7 +49,7 @@ _CLOCK: Final = pa.field("clock", pa.int64())
 """The Lamport timestamp of a content message in a split channel; else null."""
 _SENT: Final = SENT.append(_CLOCK)
 _CITED: Final = CITED.append(_CLOCK)
-_COUNTED: Final = ("channel_id", "message_id", "lamport", "history_bytes")
+_COUNTED: Final = ("channel_id", "lamport", "message_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +58,12 @@ class SplitChannel:
 
     counts: Mapping[int, int]
     """Content messages of the channel by number of the range."""
-    log_bytes: int
-    """Size of their ids and citations."""
-    has_gaps: bool
-    """Whether the channel cites missing messages."""
-    is_disordered: bool
-    """Whether a message cites another whose timestamp is not below its own."""
-
-    @property
-    def parts(self) -> list[int]:
-        """The numbers of its ranges, ascending."""
-        return sorted(self.counts)
+    is_troubled: bool
+    """Whether a message cites a missing one, or one whose timestamp is not below its own."""
 
     def before(self, number: int) -> int:
-        """Return the number of content messages in the ranges before this one."""
-        return sum(count for other, count in self.counts.items() if other < number)
+        """Return the number of messages in the ranges before this one; 0 if one range orders the whole channel."""
+        return 0 if self.is_troubled else sum(count for other, count in self.counts.items() if other < number)
 
     def as_json(self) -> dict[str, Any]:
         """Return the value as JSON types."""
@@ -108,14 +98,11 @@ class Hearing:
     def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
         cutters = {kind: Cutter(kind, self.buckets) for kind in ("sent", "cited", "rebuilt", "evidence")}
         messages: Counter[tuple[str, int]] = Counter()
-        sizes: Counter[tuple[str, int]] = Counter()
         for table, name in places:
             for rows in self.files.read(table, [name], _READ[table]):
                 if table == "sds_messages":
                     found = self._sent_and_cited(rows)
-                    counted = self._in_ranges(rows)
-                    messages.update({place: count for place, (count, _) in counted.items()})
-                    sizes.update({place: size for place, (_, size) in counted.items()})
+                    messages.update(self._in_ranges(rows))
                 elif table == "computed_segments":
                     found = {"rebuilt": rebuilt_in(rows)}
                 else:
@@ -125,7 +112,7 @@ class Hearing:
                     yield from cutters[kind].add(part, by)
         for cutter in cutters.values():
             yield from cutter.close()
-        yield note(split=[[*place, count, sizes[place]] for place, count in messages.items()])
+        yield note(split=[[*place, count] for place, count in messages.items()])
 
     def _sent_and_cited(self, sds_messages: pa.Table) -> dict[str, pa.Table]:
         is_content = pc.equal(sds_messages.column("kind"), "content")
@@ -140,19 +127,20 @@ class Hearing:
     def _are_split(self, messages: pa.Table) -> pa.ChunkedArray:
         return pc.is_in(messages.column("channel_id"), value_set=pa.array(split_channels(self.bounds), pa.string()))
 
-    def _in_ranges(self, sds_messages: pa.Table) -> dict[tuple[str, int], tuple[int, int]]:
-        """Return for each split channel and range the number of content messages, and the size of their logs."""
+    def _in_ranges(self, sds_messages: pa.Table) -> dict[tuple[str, int], int]:
+        """Return the number of content messages of each split channel in each range."""
         chosen = pc.and_(pc.equal(sds_messages.column("kind"), "content"), self._are_split(sds_messages))
         messages = sds_messages.select(_COUNTED).filter(chosen)
         (channels,), names = ranked(messages.column("channel_id"))
-        keys = (messages[name] for name in ("channel_id", "lamport", "message_id"))
-        places = channels * (len(self.bounds) + 1) + range_of(self.bounds, *keys)
-        counts, sizes = np.bincount(places), np.bincount(places, log_bytes(messages))
-        found = {}
-        for place in np.flatnonzero(counts).tolist():
-            channel, number = divmod(place, len(self.bounds) + 1)
-            found[names[channel].as_py(), number] = int(counts[place]), int(sizes[place])
-        return found
+        counts = np.bincount(channels * (len(self.bounds) + 1) + range_of(self.bounds, *messages.columns))
+        places = (divmod(place, len(self.bounds) + 1) for place in np.flatnonzero(counts).tolist())
+        return dict(
+            zip(
+                ((names[channel].as_py(), number) for channel, number in places),
+                counts[counts > 0].tolist(),
+                strict=True,
+            )
+        )
 
     def _hear(self, batches: Batches) -> Batches:
         begin_task()
@@ -177,26 +165,20 @@ class Hearing:
             if table.num_rows:
                 yield self.files.write(name, bucket.number, table)
         gappy = missing.column("channel_id").filter(self._are_split(missing))
-        yield note(gappy=gappy.unique().to_pylist(), disordered=_out_of_order(sent, cited).unique().to_pylist())
+        troubled = pa.chunked_array([*gappy.chunks, *_out_of_order(sent, cited).chunks], pa.string())
+        yield note(troubled=troubled.unique().to_pylist())
 
 
 def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the split channels (`SplitChannel`) in the notes of the job, by name, as values for JSON."""
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    sizes: Counter[str] = Counter()
-    gappy: set[str] = set()
-    disordered: set[str] = set()
+    troubled: set[str] = set()
     for told in notes:
-        gappy.update(told.get("gappy", ()))
-        disordered.update(told.get("disordered", ()))
-        for channel, number, messages, size in told.get("split", ()):
+        troubled.update(told.get("troubled", ()))
+        for channel, number, messages in told.get("split", ()):
             counts[channel][number] += messages
-            sizes[channel] += size
     return {
-        channel: SplitChannel(
-            counts=own, log_bytes=sizes[channel], has_gaps=channel in gappy, is_disordered=channel in disordered
-        ).as_json()
-        for channel, own in counts.items()
+        channel: SplitChannel(counts=own, is_troubled=channel in troubled).as_json() for channel, own in counts.items()
     }
 
 

@@ -47,8 +47,8 @@ from fairway.pipeline.exchange import (
     task_number,
 )
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
-from fairway.pipeline.run.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl

@@ -20,13 +20,13 @@ from fairway.pipeline import stages
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import BLOBS, Batches, in_tasks, task_number
 from fairway.pipeline.keys import ChannelKeys
+from fairway.pipeline.ranges import Place, bounds_of
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
 from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
 from fairway.pipeline.run.ingesting import Ingesting
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.ordering import Ordering
-from fairway.pipeline.run.ranges import Place, bounds_of
 from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms

@@ -10,8 +10,8 @@ from fairway.errors import ConfigurationError
 from fairway.options import Profile
 from fairway.pipeline.channel_topics import check_channel_topics
 from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.stages.ordered_logs import MAX_CHANNEL_BYTES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
-from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,7 @@ class RunOptions:
     """Parity segments per data segment in the options of the participants; it distinguishes lost parity segments from
     missing messages."""
     max_channel_bytes: int = MAX_CHANNEL_BYTES
-    """Largest size of ids and citations for which a worker orders a channel with broken clocks; a larger one is ordered
-    by timestamp alone."""
+    """Ids and citations that a worker orders at once; it orders larger channels in parts."""
     partitions: int | None = None
     """Parts into which each source and the tables are split, at most 2,048 of tables; None: from their sizes and the
     cores of the cluster."""

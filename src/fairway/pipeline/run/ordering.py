@@ -7,16 +7,15 @@
     tasks over files of computed_segments: absent messages, too ----+
 
 Most channels are whole in one range, and its task orders them. In a split channel in order and without gaps, the task
-of each range numbers its part. The previous job counted the messages of each range. The parts of a split channel with
-gaps go to the task of its first range, which processes them in turn (`carried_logs`). A split channel with broken
-clocks goes there as a whole, if it fits. If not, its messages are ``not-computed``. No contents are read.
+of each range numbers its part. The previous job counted the messages of each range. The task of its first range orders
+any other split channel (`ordered_logs`). No contents are read.
 
 Its notes are those of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,23 +25,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import (
-    BLOBS,
-    Batches,
-    Bucket,
-    Cutter,
-    begin_task,
-    exchanged,
-    filtered,
-    gathered_steps,
-    in_steps,
-    in_tasks,
-)
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, in_tasks
+from fairway.pipeline.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.hearing import SplitChannel
-from fairway.pipeline.run.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.shares import shared_out
-from fairway.pipeline.stages.carried_log import carried_logs
-from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, ChannelPart, channel_logs
+from fairway.pipeline.stages.channel_log import ABSENT, LOGGED
+from fairway.pipeline.stages.ordered_logs import ordered_logs
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
 from fairway.pipeline.tables.files import TableFiles
 
@@ -55,11 +43,6 @@ _READ: Final = {
     "missing_messages": ("channel_id", "message_id", "first_cited_ns"),
 }
 """The columns of each table that are read."""
-
-_FIRST, _OTHERS, _LAST = range(3)
-"""The order of files of one range."""
-_Cut = tuple[str, pa.Table, NDArray[np.uint16]]
-"""A kind, its rows, and the range of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,115 +66,41 @@ class Ordering:
         return len(self.bounds) + 1
 
     def _cut(self, places: Sequence[tuple[str, str]]) -> Batches:
-        steps = self._steps()
-        cutters = {kind: Cutter(kind, self._ranges + len(steps)) for kind in ("logged", "absent")}
+        cutters = {kind: Cutter(kind, self._ranges) for kind in ("logged", "absent")}
         for table, name in places:
-            for kind, rows, ranges in self._found(table, name):
-                yield from in_steps(cutters[kind].add(rows, ranges), steps)
+            for rows in self.files.read(table, [name], _READ[table]):
+                if table == "sds_messages":
+                    yield from self._cut_logged(cutters["logged"], logged_in(rows))
+                else:
+                    absent = (absent_of if table == "missing_messages" else computed_in)(rows)
+                    yield from cutters["absent"].add(absent, self._first_range_of(absent))
         for cutter in cutters.values():
-            yield from in_steps(cutter.close(), steps)
+            yield from cutter.close()
 
-    def _steps(self) -> dict[int, tuple[int, int]]:
-        """Return the first range and the step of each part of a carried channel, numbered after all ranges."""
-        parts = [(min(channel.counts), number) for channel in self._carried.values() for number in channel.parts]
-        return {self._ranges + place: (first, 1 + number) for place, (first, number) in enumerate(parts)}
-
-    @property
-    def _carried(self) -> dict[str, SplitChannel]:
-        """Return the split channels whose parts one task processes in turn."""
-        return {
-            name: channel
-            for name, channel in self.split.items()
-            if (channel.has_gaps or channel.is_disordered) and name not in self._gathered
-        }
-
-    def _found(self, table: str, name: str) -> Iterator[_Cut]:
-        if table == "sds_messages":
-            for rows in self.files.read(table, [name], _READ[table]):
-                yield from self._logged(rows)
-        else:
-            absent = absent_of if table == "missing_messages" else computed_in
-            for rows in self.files.read(table, [name], _READ[table]):
-                yield from self._absent(absent(rows))
-
-    def _logged(self, sds_messages: pa.Table) -> Iterator[_Cut]:
-        logged = logged_in(sds_messages)
-        ranges = self._range_of(logged, logged.column("message_id"))
-        behind = self._ranges
-        for name, channel in self._carried.items():
-            own = self._are_in(logged, [name])
-            ranges[own] = behind + np.searchsorted(channel.parts, ranges[own])
-            behind += len(channel.parts)
-        is_gathered = self._are_in(logged, self._gathered)
-        ranges[is_gathered] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_gathered)))
+    def _cut_logged(self, cutter: Cutter, logged: pa.Table) -> Batches:
+        ranges = range_of(self.bounds, *(logged.column(name) for name in ("channel_id", "lamport", "message_id")))
+        is_troubled = self._are_in(logged, [name for name, channel in self.split.items() if channel.is_troubled])
+        ranges[is_troubled] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_troubled)))
         # In a channel in order and without gaps, a part needs only the number of its first message.
-        is_in_order = self._are_in(
-            logged, [name for name, channel in self.split.items() if not channel.has_gaps and not channel.is_disordered]
-        )
+        is_numbered = self._are_in(logged, [*self.split]) & ~is_troubled
+        yield from cutter.add(filtered(logged, ~is_numbered), ranges[~is_numbered])
+        numbered = logged.filter(pa.array(is_numbered))
         place = LOGGED.get_field_index("parents")
-        for chosen in (is_in_order, ~is_in_order):
-            some = filtered(logged, chosen)
-            if chosen is is_in_order:
-                some = some.set_column(place, LOGGED.field(place), pa.nulls(some.num_rows, LOGGED.field(place).type))
-            yield "logged", some, ranges[chosen]
-
-    def _absent(self, absent: pa.Table) -> Iterator[_Cut]:
-        others = absent.filter(pa.array(~self._are_in(absent, [*self._carried])))
-        yield "absent", others, self._first_range_of(others)
-        behind = self._ranges
-        for name, channel in self._carried.items():
-            own = absent.filter(pc.equal(absent.column("channel_id"), name))
-            yield "absent", own, np.full(own.num_rows, behind, np.uint16)
-            behind += len(channel.parts)
+        nothing = pa.nulls(numbered.num_rows, LOGGED.field(place).type)
+        yield from cutter.add(numbered.set_column(place, LOGGED.field(place), nothing), ranges[is_numbered])
 
     def _order(self, batches: Batches) -> Batches:
         begin_task()
-        steps = gathered_steps(batches)
-        yield from steps[0].notes
-        parts = [bucket for bucket in steps if bucket.step]
-        for bucket in steps:
-            if not bucket.step and bucket.tables:
-                log = channel_logs(
-                    bucket.table("logged", LOGGED),
-                    bucket.table("absent", ABSENT),
-                    max_channel_bytes=self.max_channel_bytes,
-                    parts=self._parts(bucket.number),
-                )
-                if log.num_rows:
-                    yield self.files.write("sds_ordered", bucket.number, log, _OTHERS)
-        yield from self._carry(parts)
-
-    def _carry(self, steps: Sequence[Bucket]) -> Batches:
-        """Write the parts of a carried channel."""
-        if not steps:
-            return
-        logged = [bucket for bucket in steps if "logged" in bucket.tables]
-        absent = pa.concat_tables([ABSENT.empty_table(), *(bucket.table("absent", ABSENT) for bucket in steps)])
-        parts = [bucket.tables["logged"] for bucket in logged]
-        name = parts[0]["channel_id"][0].as_py()
-        logs = carried_logs(parts, absent, is_disordered=self.split[name].is_disordered)
-        for bucket, log in zip(logged, logs, strict=True):
-            number = bucket.step - 1
-            # Earlier channels share its first range, later ones its last range.
-            place = _LAST if number == bucket.number else _FIRST
-            yield self.files.write("sds_ordered", number, log, place)
-
-    def _parts(self, number: int) -> dict[str, ChannelPart]:
-        """Return the channels with a part of the log in a range."""
-        return {
-            name: ChannelPart(before=channel.before(number))
-            for name, channel in self.split.items()
-            if number in channel.counts and name not in self._gathered and name not in self._carried
-        }
-
-    @property
-    def _gathered(self) -> list[str]:
-        """Return the split channels whose logs are made as a whole."""
-        limit = self.max_channel_bytes
-        return [name for name, channel in self.split.items() if channel.is_disordered and channel.log_bytes <= limit]
-
-    def _range_of(self, rows: pa.Table, ids: pa.ChunkedArray) -> NDArray[np.uint16]:
-        return range_of(self.bounds, rows.column("channel_id"), rows.column("lamport"), ids)
+        bucket = gathered(batches)
+        yield from bucket.notes
+        logs = ordered_logs(
+            bucket.table("logged", LOGGED),
+            bucket.table("absent", ABSENT),
+            before={name: channel.before(bucket.number) for name, channel in self.split.items()},
+            max_bytes=self.max_channel_bytes,
+        )
+        for part, log in enumerate(log for log in logs if log.num_rows):
+            yield self.files.write("sds_ordered", bucket.number, log, part)
 
     def _first_range_of(self, rows: pa.Table) -> NDArray[np.uint16]:
         """Return the first range of the channel of each row."""

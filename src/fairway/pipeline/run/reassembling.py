@@ -48,7 +48,7 @@ from fairway.pipeline.exchange import (
     in_tasks,
     note,
 )
-from fairway.pipeline.run.ranges import Place, range_of, split_channels
+from fairway.pipeline.ranges import Place, range_of, split_channels
 from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.delivered import (

@@ -36,8 +36,8 @@ from fairway.pipeline.session import session_or_own
 from fairway.pipeline.sources.open_source import all_footers
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.stages.ordered_logs import MAX_CHANNEL_BYTES
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
-from fairway.pipeline.stages.sds_ordered import MAX_CHANNEL_BYTES
 
 
 def run(

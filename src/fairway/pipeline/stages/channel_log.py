@@ -1,8 +1,8 @@
 """`channel_logs`: the logs of channels, a function over Arrow tables, without Spark.
 
-It reads ids and citations, but no content. A channel has a gap if a message is missing. It has a broken clock if a
-message cites another whose timestamp is not below its own. `fairway.pipeline.stages.causal_order` describes the order
-of such channels. All others have the order of SDS: (Lamport timestamp, message id).
+It reads ids and citations, but no content. A channel has the order of SDS, (Lamport timestamp, message id), unless its
+clocks are broken: a message cites another whose timestamp is not below its own. `fairway.pipeline.stages.causal_order`
+describes the order of such channels, `fairway.pipeline.stages.ordered_logs` that of channels too large for memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 from fairway.pipeline.codes import NOTHING, Codes, codes_of_pairs, ranked
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.causal_order import Edges, Numbers, causal_order, latest_ahead
-
-MAX_CHANNEL_BYTES: Final = 536_870_912
-"""Largest channel for one worker: 512 MiB of ids and citations, some 1,200,000 messages that cite two others."""
 
 SDS_ORDERED: Final = (
     "channel_id string, message_id string, sender_id string, lamport bigint, timestamp timestamp, timestamp_ns bigint,"
@@ -47,11 +44,10 @@ _ARROW_SCHEMA: Final = exact_schema(SDS_ORDERED)
 LOGGED: Final = pa.schema(
     [
         *(_ARROW_SCHEMA.field(name) for name in LOG_COLUMNS),
-        ("history_bytes", pa.int32()),
         ("parents", pa.list_(pa.string())),
     ]
 )
-"""A content message, the size of its causal history, and the ids that it cites, each once."""
+"""A content message, and the ids that it cites, each once."""
 
 ABSENT: Final = pa.schema(
     [("channel_id", pa.string()), ("message_id", pa.string()), ("first_cited_ns", pa.int64()), ("told_by", pa.string())]
@@ -67,10 +63,8 @@ INHERITED: Final = pa.schema(
         ("first_cited_ns", pa.int64()),
     ]
 )
-"""A waiting message of an earlier part of its channel, and the time of the first citation of its missing message."""
-
-ROW_BYTES: Final = 160
-"""Size of a message without its id and its causal history: hashes, times and the sender id."""
+"""A message of an earlier part of its channel that is not complete, and the missing message that it waits for, with the
+time of its first citation; both are null if it waits only for a circle."""
 
 
 class DependencyStatus(Enum):
@@ -83,37 +77,26 @@ class DependencyStatus(Enum):
     CIRCULAR = "circular"
     """Parked: it is in a circle of messages that cite each other, which only a forger can make."""
     NOT_COMPUTED = "not-computed"
-    """Unknown: its channel has broken clocks, and is too large for one worker."""
+    """Unknown: its channel has a circle, or a chain against all timestamps, that is too large for one worker."""
 
 
 _STATUSES: Final = tuple(DependencyStatus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelPart:
-    """State of a channel that is split among several tables, each with a range of Lamport timestamps."""
-
-    before: int
-    """Messages of the channel in the tables before this one."""
-    is_disordered: bool = False
-    """Whether a message of the channel cites another whose timestamp is not below its own. If so, all its messages are
-    `DependencyStatus.NOT_COMPUTED`."""
 
 
 def channel_logs(
     messages: pa.Table,
     absent: pa.Table,
     *,
-    max_channel_bytes: int = MAX_CHANNEL_BYTES,
-    parts: Mapping[str, ChannelPart] = MappingProxyType({}),
+    before: Mapping[str, int] = MappingProxyType({}),
     inherited: pa.Table | None = None,
+    is_computed: bool = True,
 ) -> pa.Table:
     """Return the rows of ``sds_ordered``, sorted by (channel_id, position), for the content messages of some channels.
 
-    ``messages`` (`LOGGED`) are all of each channel, in any order, except for the channels in ``parts``. ``absent``
-    (`ABSENT`) has the messages that they cite and the archive does not have. A channel with gaps or broken clocks and
-    more than ``max_channel_bytes`` of ids and citations is ordered by timestamp alone. ``inherited`` (`INHERITED`) are
-    waiting messages of earlier parts of these channels; messages that cite them wait, too (`carried_logs`).
+    ``messages`` (`LOGGED`) are all of each channel, in any order. ``absent`` (`ABSENT`) has the messages that they cite
+    and the archive does not have. Of the channels in ``before``, so many messages are in tables before this one; those
+    of them that are not complete and are cited here are in ``inherited`` (`INHERITED`). If the order ``is_computed``,
+    no message cites one of a later table; else messages are ordered by timestamp alone, and their status is unknown.
     """
     if not messages.num_rows:
         return _ARROW_SCHEMA.empty_table()
@@ -121,28 +104,17 @@ def channel_logs(
     tables = (messages, absent, inherited)
     (channels, of_absent, of_inherited), names = ranked(*(table.column("channel_id") for table in tables))
     log = _Log.of(messages, channels)
-    is_missing = pc.is_null(absent.column("told_by")).to_numpy()
-    missing = np.flatnonzero(is_missing)
+    missing = np.flatnonzero(pc.is_null(absent.column("told_by")).to_numpy())
     ranks, missing_ids = _by_first_citation(absent.take(pa.array(missing)), inherited)
     citations = _citations(log, tables, (channels, of_absent, of_inherited), missing, ranks)
+    found = _causal(log, citations) if is_computed else _by_timestamp(log)
 
-    sizes = np.bincount(channels, log_bytes(messages), len(names))
-    troubled = citations.channels_out_of_order(log, len(names))
-    troubled[of_absent[is_missing]] = troubled[of_inherited] = True
-    fits = troubled & (sizes <= max_channel_bytes)
-    before = np.zeros(len(names), np.int64)
-    for name, part in parts.items():
-        place = names.index(name).as_py()
-        if place != NOTHING:
-            fits[place], troubled[place], before[place] = not part.is_disordered, True, part.before
-    found = _causal(log, citations, fits[log.channels])
-    found.status[(troubled & ~fits)[log.channels]] = _STATUSES.index(DependencyStatus.NOT_COMPUTED)
-
+    firsts = np.array([before.get(name, 0) for name in names.to_pylist()])
     gaps = np.bincount(citations.citing[citations.gaps != NOTHING], minlength=len(log.rows))
     by_place = np.empty(len(log.rows), np.int64)
     by_place[found.places] = np.arange(len(log.rows))
     sent = messages.select(LOG_COLUMNS).combine_chunks().take(pa.array(log.rows[by_place]))
-    positions = found.places - log.starts + before[log.channels] + 1
+    positions = found.places - log.starts + firsts[log.channels] + 1
     waits_for = found.waits_for[by_place]
     columns: dict[str, Any] = {
         **{name: sent.column(name) for name in LOG_COLUMNS},
@@ -188,25 +160,12 @@ class _Citations:
     """The rank of the cited missing message, by the time of the first citation."""
     inherited: Numbers
     """The rank of the missing message for which the cited message of an earlier part waits."""
+    is_held_up: NDArray[np.bool_]
+    """Whether the cited message of an earlier part is not complete."""
     is_computed: NDArray[np.bool_]
     """Whether the cited message is a segment that was computed from parity."""
     told_by: Numbers
     """For a cited computed segment, the number of the first segment of the same message in the archive."""
-
-    def channels_out_of_order(self, log: _Log, count: int) -> NDArray[np.bool_]:
-        """Return for each channel whether a message cites another whose timestamp is not below its own."""
-        is_here = self.parents != NOTHING
-        citing, parents = self.citing[is_here], self.parents[is_here]
-        wrong = np.zeros(count, np.bool_)
-        wrong[log.channels[citing[log.clocks[parents] >= log.clocks[citing]]]] = True
-        return wrong
-
-
-def log_bytes(messages: pa.Table) -> Numbers:
-    """Return the size of each message in terms of `MAX_CHANNEL_BYTES`."""
-    ids = pc.binary_length(messages.column("message_id")).to_numpy()
-    sizes: Numbers = ids.astype(np.int64) + messages.column("history_bytes").fill_null(0).to_numpy() + ROW_BYTES
-    return sizes
 
 
 def _by_first_citation(missing: pa.Table, inherited: pa.Table) -> tuple[Numbers, pa.ChunkedArray]:
@@ -249,7 +208,9 @@ def _citations(
     number_of, gap_of, mark_of = (np.full(count, NOTHING, np.int64) for _ in range(3))
     number_of[own] = numbers
     gap_of[gone[missing]] = ranks[: len(missing)]
-    mark_of[waiting] = ranks[len(missing) :]
+    mark_of[waiting] = np.where(pc.is_valid(inherited.column("waits_for")), ranks[len(missing) :], NOTHING)
+    is_held_up = np.zeros(count, np.bool_)
+    is_held_up[waiting] = True
 
     is_computed, told_by = np.zeros(count, np.bool_), np.full(count, NOTHING, np.int64)
     is_rebuilt = pc.is_valid(absent.column("told_by")).to_numpy()
@@ -260,6 +221,7 @@ def _citations(
     least_last = np.argsort(np.where(tellers == NOTHING, 0, len(own) - tellers), kind="stable")
     told_by[rebuilt[least_last]] = tellers[least_last]
     np.maximum.at(mark_of, rebuilt, mark_of[teller_keys])
+    np.logical_or.at(is_held_up, rebuilt, is_held_up[teller_keys])
 
     is_absent = number_of[cited] == NOTHING
     is_lost = is_computed[cited] & is_absent
@@ -268,6 +230,7 @@ def _citations(
         parents=number_of[cited],
         gaps=gap_of[cited],
         inherited=np.where(is_absent, mark_of[cited], NOTHING),
+        is_held_up=is_absent & is_held_up[cited],
         is_computed=is_lost,
         told_by=np.where(is_lost, told_by[cited], NOTHING),
     )
@@ -284,30 +247,36 @@ class _Found(NamedTuple):
     """The rank of the missing message that it waits for, by the time of the first citation."""
 
 
-def _causal(log: _Log, citations: _Citations, asked: NDArray[np.bool_]) -> _Found:
-    """Return the causal order of the messages in ``asked``; the others keep their positions, and are complete."""
+def _by_timestamp(log: _Log) -> _Found:
+    """Return the messages in the order of their timestamps, with an unknown status."""
+    count = len(log.rows)
+    unknown = _STATUSES.index(DependencyStatus.NOT_COMPUTED)
+    return _Found(np.arange(count), np.full(count, unknown), np.full(count, NOTHING, np.int64))
+
+
+def _causal(log: _Log, citations: _Citations) -> _Found:
+    """Return the causal order of the messages."""
     count = len(log.rows)
     edges = Edges(child=citations.citing, parent=citations.parents)
-    here = edges.without((edges.parent == NOTHING) | (edges.parent == edges.child) | ~asked[edges.child])
+    here = edges.without((edges.parent == NOTHING) | (edges.parent == edges.child))
     places, circles = _in_causal_order(log, here)
 
     # A computed segment with a guessed id is missing, but no message waits for it.
-    open_gaps = (citations.gaps != NOTHING) & ~citations.is_computed & asked[citations.citing]
+    open_gaps = np.where(citations.is_computed, NOTHING, citations.gaps)
     newest = np.full(count, NOTHING, np.int64)
-    np.maximum.at(newest, citations.citing[open_gaps], citations.gaps[open_gaps])
-    from_before = (citations.inherited != NOTHING) & asked[citations.citing]
-    np.maximum.at(newest, citations.citing[from_before], citations.inherited[from_before])
+    np.maximum.at(newest, citations.citing, np.maximum(open_gaps, citations.inherited))
     # A computed segment's own citations are unknown. But all segments of a message are sent together, so that the first
     # segment in the archive cites the messages sent before it. That segment waits for no other segment of its message.
     through = Edges(child=citations.citing, parent=citations.told_by)
-    through = through.without((through.parent == NOTHING) | (through.parent == through.child) | ~asked[through.child])
+    through = through.without((through.parent == NOTHING) | (through.parent == through.child))
     ahead = here.and_these(through)
     waits_for = latest_ahead(count, ahead, newest)
-    behind_circle = latest_ahead(count, ahead, circles)
+    held_up = circles.copy()
+    held_up[citations.citing[citations.is_held_up]] = count
+    is_behind = latest_ahead(count, ahead, held_up) != NOTHING
 
     status = np.full(count, _STATUSES.index(DependencyStatus.COMPLETE))
-    is_waiting = (waits_for != NOTHING) | (behind_circle != NOTHING)
-    status[is_waiting] = _STATUSES.index(DependencyStatus.WAITING)
+    status[(waits_for != NOTHING) | is_behind] = _STATUSES.index(DependencyStatus.WAITING)
     status[circles != NOTHING] = _STATUSES.index(DependencyStatus.CIRCULAR)
     return _Found(places, status, waits_for)
 

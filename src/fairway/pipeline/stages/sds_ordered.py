@@ -4,9 +4,8 @@ The order of SDS is (Lamport timestamp, message id), ascending: the specificatio
 keep their clocks as specified. A channel has broken clocks if a message cites another whose timestamp is not below its
 own. In such a channel every message follows all messages that it cites, whatever its timestamp.
 
-Whether a message waits depends on all its ancestors, which may be the whole channel. So one task orders each channel
-(`channel_logs`). In a channel without gaps no message waits. If a channel with gaps or broken clocks is too large for a
-task, its rows have the status ``not-computed``.
+Whether a message waits depends on all its ancestors, which may be the whole channel. So one task orders each channel,
+in parts if it is large (`ordered_logs`).
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from pyspark.sql import DataFrame
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline.exchange import Bucket, Cut, bucketed, filtered
-from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, MAX_CHANNEL_BYTES, SDS_ORDERED, channel_logs
+from fairway.pipeline.stages.channel_log import ABSENT, LOGGED, SDS_ORDERED
 from fairway.pipeline.stages.citations import parents_in
+from fairway.pipeline.stages.ordered_logs import MAX_CHANNEL_BYTES, ordered_logs
 from fairway.pipeline.stages.reassembled import COMPUTED_INPUT, computed_segments_in
 
 __all__ = [
     "COMPUTED_COLUMNS",
     "LOGGED_COLUMNS",
-    "MAX_CHANNEL_BYTES",
     "absent_of",
     "computed_in",
     "logged_in",
@@ -55,14 +54,15 @@ def sds_ordered(
     with the latest first citation; null for none. A live participant gives up that one last.
 
     ``missing_messages`` must not contain segments that were computed from parity. ``reassembled`` has these segments.
-    Without it no message waits for messages that they cite. Raises `ConfigurationError` for a limit below 1.
+    Without it no message waits for messages that they cite. A worker orders at most ``max_channel_bytes`` of ids and
+    citations at once. Raises `ConfigurationError` for a limit below 1.
     """
     if max_channel_bytes < 1:
         raise ConfigurationError(f"max_channel_bytes must be positive, not {max_channel_bytes}")
 
     def work(bucket: Bucket) -> Iterator[pa.Table]:
         messages, absent = bucket.table("logged", LOGGED), bucket.table("absent", ABSENT)
-        yield channel_logs(messages, absent, max_channel_bytes=max_channel_bytes)
+        yield from ordered_logs(messages, absent, max_bytes=max_channel_bytes)
 
     cuts = [
         Cut(

@@ -118,7 +118,5 @@ def messages(found: Findings, rows: str) -> tuple[str, ...]:
         "it has given up the lost one named beside them."
     )
     if told.undetermined:
-        lead += (
-            f" Of {of(told.undetermined, told.known)} it is not computed: their channels are too large for one worker."
-        )
+        lead += f" Of {of(told.undetermined, told.known)} it is not computed; the to-dos say why."
     return lead, rows

@@ -49,13 +49,17 @@ def sample_of(sds_messages: pa.Table) -> dict[str, Any]:
     stands_for = -(-int(ends[-1]) // _SAMPLED)
     rows = np.searchsorted(ends, np.arange(stands_for // 2, int(ends[-1]), stands_for), side="right")
     named = messages.select(["channel_id", "lamport", "message_id"]).take(pa.array(np.minimum(rows, len(ends) - 1)))
+    return {"places": places_of(named), "stands_for": stands_for}
+
+
+def places_of(messages: pa.Table) -> list[list[Any]]:
+    """Return the channel, the Lamport timestamp and the id of each message, as values for JSON."""
     keys = (
-        pc.utf8_slice_codeunits(named["channel_id"], 0, _NAME_CHARACTERS),
-        pc.fill_null(named["lamport"], NO_CLOCK),
-        pc.utf8_slice_codeunits(named["message_id"], 0, _ID_CHARACTERS),
+        pc.utf8_slice_codeunits(messages["channel_id"], 0, _NAME_CHARACTERS),
+        pc.fill_null(messages["lamport"], NO_CLOCK),
+        pc.utf8_slice_codeunits(messages["message_id"], 0, _ID_CHARACTERS),
     )
-    places = [list(place) for place in zip(*(key.to_pylist() for key in keys), strict=True)]
-    return {"places": places, "stands_for": stands_for}
+    return [list(place) for place in zip(*(key.to_pylist() for key in keys), strict=True)]
 
 
 def bounds_of(samples: Iterable[Mapping[str, Any]], least_ranges: int) -> list[Place]:
