@@ -148,12 +148,11 @@ async def test_every_number_of_nwakus_dashboards_that_is_served_has_nwakus_name_
 
 
 async def test_the_numbers_count_what_a_store_got_from_another_one(rest):
-    sync = StoreSyncOptions(interval_s=0.2)
     async with rest.serving() as (_, plain):
         assert not [name for name, *_ in await samples(rest, plain) if "store_sync" in name or "exchanged" in name]
     async with (
-        rest.serving(store_sync=sync) as (_, other),
-        rest.serving(store_sync=sync) as (node, server),
+        rest.serving(store_sync=StoreSyncOptions()) as (_, other),
+        rest.serving(store_sync=StoreSyncOptions(interval_s=0.2)) as (node, server),
     ):
         for number in range(3):
             await rest.publish(other, timestamp=time.time_ns() - 60_000_000_000 - number)

@@ -161,7 +161,9 @@ class StoreSync:
             peers = [
                 peer
                 for peer in connected
-                if RECONCILIATION_PROTOCOL in self._host.protocols_of(peer) and self._trusts(peer)
+                if RECONCILIATION_PROTOCOL in self._host.protocols_of(peer)
+                and self._trusts(peer)
+                and (peer, True) not in self._sessions  # both sessions would transfer the same messages
             ]
             if peers and len(self._sessions) < MAX_SESSIONS:
                 peer = self._rng.choice(peers)
