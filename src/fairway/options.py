@@ -184,14 +184,24 @@ class RepairConfig:
 
     enabled: bool = True
     """Send and answer repair requests. History entries carry sender ids either way."""
-    t_min_ms: int = 30_000
-    """Shortest time between noticing a missing message and requesting its repair."""
-    t_max_ms: int = 120_000
-    """Longest time until the first request; answers are spread over the same time."""
+    t_min_ms: int | None = None
+    """Shortest time between noticing a missing message and requesting its repair. None: 30 s, and about 1 s if there is
+    neither a store nor a rate limit."""
+    t_max_ms: int | None = None
+    """Longest time until the first request; answers are spread over the same time. None: four times the shortest."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _require(0 <= self.t_min_ms <= self.t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
+        t_min_ms, t_max_ms = self.window()
+        _require(0 <= t_min_ms <= t_max_ms, "repair needs 0 <= t_min_ms <= t_max_ms")
+
+    def window(self, t_min_ms: int = 30_000) -> tuple[int, int]:
+        """Return T_min and T_max in ms; ``t_min_ms`` replaces a T_min that is not set."""
+        if self.t_min_ms is not None:
+            t_min_ms = self.t_min_ms
+        elif self.t_max_ms is not None:
+            t_min_ms = min(t_min_ms, self.t_max_ms)
+        return t_min_ms, 4 * t_min_ms if self.t_max_ms is None else self.t_max_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,7 +470,6 @@ class ReliableChannelOptions:
             retry_interval_ms=5_000,
             max_retry_attempts=5,
             segmentation=SegmentationConfig(parity_rate=0.0),
-            sds=SdsConfig(repair=RepairConfig(t_max_ms=300_000)),
         )
 
 

@@ -49,7 +49,7 @@ def check_request_time(case: Case) -> Iterator[Check]:
     """Check when a participant asks for a repair, counted from when it noticed the gap."""
     participant, message_id = case.text("participant"), case.text("message")
     config = RepairConfig(t_min_ms=case.integer("t_min"), t_max_ms=case.integer("t_max"))
-    own = request_offset(NIM_REPAIR, participant, message_id, config)
+    own = request_offset(NIM_REPAIR, participant, message_id, *config.window())
     yield same(f"{participant}, {message_id}", case.integer("value"), own)
 
 

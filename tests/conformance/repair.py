@@ -59,13 +59,13 @@ def _config(case: Case) -> RepairConfig:
 
 def _request_time(case: Case) -> Iterator[Check]:
     participant, message_id, now_ms = case.text("participant"), case.text("messageId"), case.integer("now")
-    at_ms = now_ms + request_offset(WAKU_REPAIR, participant, message_id, _config(case))
+    at_ms = now_ms + request_offset(WAKU_REPAIR, participant, message_id, *_config(case).window())
     yield same(f"{participant}, {message_id}", case.integer("tReq"), at_ms)
 
 
 def _response_time(case: Case) -> Iterator[Check]:
     participant, author, message_id = case.text("participant"), case.text("senderId"), case.text("messageId")
-    t_max_ms = _config(case).t_max_ms
+    t_max_ms = _config(case).window()[1]
     at_ms = case.integer("now") + WAKU_REPAIR.response_offset(participant, author, message_id, t_max_ms)
     yield same(f"{participant} for {author}, {message_id}", case.integer("tResp"), at_ms)
 

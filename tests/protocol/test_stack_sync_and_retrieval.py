@@ -457,6 +457,40 @@ def test_the_group_is_asked_for_a_missing_message_only_if_the_store_does_not_hav
     assert any(in_vain.sds(sync).repair_request for sync in syncs(in_vain))
 
 
+def requested_within(peer, for_ms, **options):
+    """Return whether a participant without a store requests a missing message from the group within a time."""
+    bob, [lost] = gap(peer, options=ReliableChannelOptions(**options))
+    bob.do(bob.stack.store_disconnected(bob.now_ms))
+    bob.pass_time(for_ms)
+    requests = [entry.message_id for sync in syncs(bob) for entry in bob.sds(sync).repair_request]
+    return lost.sds_id in requests
+
+
+def test_without_a_store_the_group_is_asked_within_seconds(peer):
+    assert requested_within(peer, 4_000)
+
+
+def test_a_time_of_repair_requests_that_is_set_is_kept(peer):
+    sds = SdsConfig(repair=RepairConfig(t_min_ms=20_000))
+    assert not requested_within(peer, 20_000, sds=sds)
+    assert requested_within(peer, 80_000, sds=sds)
+
+
+def test_under_a_rate_limit_the_group_is_asked_as_late_as_with_a_store(peer):
+    limit = RateLimitConfig(enabled=True, messages_per_epoch=1_000)
+    assert not requested_within(peer, 29_999, rate_limit=limit)
+    assert requested_within(peer, 120_000, rate_limit=limit)
+
+
+def test_when_the_store_is_gone_planned_requests_are_brought_forward(peer):
+    bob, [lost] = gap(peer)
+    bob.do(bob.stack.store_connected(bob.now_ms))
+    bob.pass_time(5_000)
+    bob.do(bob.stack.store_disconnected(bob.now_ms))
+    bob.pass_time(4_000)
+    assert lost.sds_id in [entry.message_id for sync in syncs(bob) for entry in bob.sds(sync).repair_request]
+
+
 def test_a_message_that_came_meanwhile_is_not_asked_for(peer):
     bob, [lost] = gap(peer)
     bob.receive(lost)

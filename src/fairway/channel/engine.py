@@ -122,7 +122,7 @@ class Engine:
         self._read_ms = 0
         """The clock when the timer was last set."""
         self._is_running = False
-        self._had_store = False
+        self._had_store: bool | None = None
         self._plans_held_back = False
         self._node_status: NodeStatus | None = None
         self._quota: object = None
@@ -386,8 +386,8 @@ class Engine:
         self.carry_out((*self._changes_of_node(status), *effects))
         self._learn_quota(now_ms)
         has_store = status.connected and status.store
-        if has_store and not self._had_store:
-            self.carry_out(self.stack.store_connected(now_ms))
+        if has_store is not self._had_store:
+            self.carry_out((self.stack.store_connected if has_store else self.stack.store_disconnected)(now_ms))
         self._had_store = has_store
 
     def _changes_of_node(self, status: NodeStatus) -> tuple[Emit, ...]:

@@ -23,6 +23,11 @@ _LONGEST_ANSWER_MS: Final = 10_000
 _SYNC_MS: Final = 2_000
 _LIMITED_SYNC_MS: Final = 30_000
 """Interval of sync messages under a rate limit, as in RELIABLE-CHANNEL-API."""
+_REPAIR_MS: Final = 30_000
+"""T_min with a store or under a rate limit, as js-waku has it."""
+_LEAST_REPAIR_MS: Final = 1_000
+_LATENESSES: Final = 2
+"""Times of the usual lateness in T_min."""
 
 
 class SmoothedTime:
@@ -54,6 +59,8 @@ class NetworkTimes:
     def __init__(self, options: ReliableChannelOptions) -> None:
         self.is_limited = options.rate_limit.enabled
         """Whether a rate limit or the pace of the node limits transmissions; then nothing is transmitted sooner."""
+        self.has_store = True
+        """Whether a store is connected."""
         self._options = options
         self.lateness = SmoothedTime()
         """From the first citation of a message to its arrival without a request."""
@@ -72,6 +79,13 @@ class NetworkTimes:
         if fixed_ms is not None:
             return fixed_ms
         return _LIMITED_SYNC_MS if self.is_limited else _SYNC_MS
+
+    @property
+    def repair_ms(self) -> int:
+        """T_min of SDS-R: the store has a message sooner, if there is one."""
+        if self.has_store or self.is_limited:
+            return _REPAIR_MS
+        return max(_LEAST_REPAIR_MS, _LATENESSES * self.reordering_ms)
 
     @property
     def reordering_ms(self) -> int:

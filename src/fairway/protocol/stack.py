@@ -318,9 +318,15 @@ class Stack:
     def store_connected(self, now_ms: int) -> tuple[Effect, ...]:
         """Query a store node that became reachable for the time away (RELIABLE-CHANNEL-API, "Query on connect")."""
         queries = self._query_on_connect.store_connected(now_ms)
+        self._times.has_store = True
         self._retrieval.store_connected(now_ms)
         self._update_wait_clock(now_ms)
         return self._finish(queries, now_ms)
+
+    def store_disconnected(self, now_ms: int) -> tuple[Effect, ...]:
+        """Note that no store node is reachable: the group is asked sooner for missing messages."""
+        self._times.has_store = False
+        return self._finish([], now_ms)
 
     def store_answered(self, query: QueryStore, now_ms: int) -> tuple[Effect, ...]:
         """Note that a store answered a query by hash, and that all messages of its answer were received."""
@@ -706,6 +712,7 @@ class Stack:
         self._now_ms = now_ms
         limiter = self._sending.outbound.limiter
         self._times.is_limited = limiter.limiting or limiter.pace.limiting
+        self.sds.repair.set_t_min(self._times.repair_ms, now_ms)
         missing = self.sds.missing
         self._retrieval.plan(missing.values(), self.sds.dependencies.incoming.noticed, now_ms)
         events: list[Event] = []

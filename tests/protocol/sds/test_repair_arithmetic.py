@@ -15,7 +15,7 @@ families = st.sampled_from([WAKU_REPAIR, NIM_REPAIR])
 @given(families, st.text("ab", max_size=4), st.text("ab", max_size=4), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_request_lies_in_its_window(hashes, participant, message_id, t_min_ms, window_ms):
     config = RepairConfig(t_min_ms=t_min_ms, t_max_ms=t_min_ms + window_ms)
-    offset = request_offset(hashes, participant, message_id, config)
+    offset = request_offset(hashes, participant, message_id, *config.window())
     assert t_min_ms <= offset < t_min_ms + max(1, window_ms)
 
 
@@ -39,7 +39,7 @@ def test_groups_are_of_about_the_same_size(hashes):
 
 @pytest.mark.parametrize("hashes", [WAKU_REPAIR, NIM_REPAIR], ids=["waku", "nim"])
 def test_requests_of_different_participants_are_spread(hashes):
-    offsets = [request_offset(hashes, f"p{n}", "m1", RepairConfig()) for n in range(500)]
+    offsets = [request_offset(hashes, f"p{n}", "m1", *RepairConfig().window()) for n in range(500)]
     assert len(set(offsets)) > 480
     assert 65_000 < sum(offsets) / 500 < 85_000
 
@@ -53,7 +53,7 @@ def test_a_missing_message_is_requested_thirty_times_before_it_is_given_up(profi
     for _ in range(30):
         now_ms = repair.next_request_at()
         assert len(repair.take_requests(now_ms)) == 1
-    assert now_ms <= sds.lost_timeout_ms + sds.repair.t_max_ms
+    assert now_ms <= sds.lost_timeout_ms + sds.repair.window()[1]
 
 
 def test_a_request_of_another_participant_defers_the_own_one():

@@ -5,9 +5,9 @@ participant that has the message waits until T_resp and broadcasts the original 
 before. Hashes spread both times (`fairway.wire.repair_hash`): one of many participants is first, and the others receive
 its message and do nothing.
 
-A request is repeated while the message is missing, after twice the first wait, at most two minutes (js-waku requests
-only once). A request of another participant for the same message delays the own request by twice the first wait, a
-limited number of times. A planned answer is cancelled if the message is received again.
+A request is repeated while the message is missing. Each wait is twice the last one, at most two minutes (js-waku
+requests only once). A request of another participant for the same message delays the own request by twice the first
+wait, a limited number of times. A planned answer is cancelled if the message is received again.
 
 Any participant may request any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
 answers are limited:
@@ -45,6 +45,7 @@ _LONGEST_WAIT_MS: Final = 120_000
 
 If half of all messages are lost, one request in four is answered. Fifteen requests miss one message in seventy-five,
 thirty miss one in five thousand."""
+_MAX_DOUBLINGS: Final = 20
 _MAX_REST_DOUBLINGS: Final = 3
 _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
@@ -73,10 +74,10 @@ def response_groups_for(participants: int) -> int:
     return participants // _PARTICIPANTS_PER_GROUP + 1
 
 
-def request_offset(hashes: RepairHash, participant_id: str, message_id: str, config: RepairConfig) -> int:
+def request_offset(hashes: RepairHash, participant_id: str, message_id: str, t_min_ms: int, t_max_ms: int) -> int:
     """Return the wait in ms between the detection of a missing message and its first request (SDS-R: T_req)."""
-    window = config.t_max_ms - config.t_min_ms
-    return config.t_min_ms + (hashes.pair(participant_id, message_id) % window if window else 0)
+    window = t_max_ms - t_min_ms
+    return t_min_ms + (hashes.pair(participant_id, message_id) % window if window else 0)
 
 
 def in_response_group(hashes: RepairHash, participant_id: str, author_id: str, message_id: str, groups: int) -> bool:
@@ -184,6 +185,7 @@ class Repair:
         self.requests = RepairBuffer()
         self.responses = RepairBuffer()
         self.config = config
+        self._t_min_ms, self._t_max_ms = config.window()
         self._participant_id = participant_id
         self._hashes = hashes
         self._journal = journal
@@ -196,6 +198,13 @@ class Repair:
         self._message_bytes = max(bloom_bytes, _FEWEST_MESSAGE_BYTES)
         self._credit_bytes = _FIRST_MESSAGES * self._message_bytes
         self._credited_ms: int | None = None
+
+    def set_t_min(self, t_min_ms: int, now_ms: int) -> None:
+        """Set T_min, unless it is an option; a shorter one brings forward what is planned."""
+        before_ms = self._t_min_ms
+        self._t_min_ms, self._t_max_ms = self.config.window(t_min_ms)
+        if self._t_min_ms < before_ms:
+            self.plan_anew(now_ms)
 
     def schedule_request(self, entry: HistoryEntry, now_ms: int, *, at_once: bool = False) -> None:
         """Plan to request a missing message, at T_req or ``at_once``."""
@@ -270,7 +279,7 @@ class Repair:
             return
         if not in_response_group(self._hashes, self._participant_id, author, entry.message_id, groups):
             return
-        offset_ms = self._hashes.response_offset(self._participant_id, author, entry.message_id, self.config.t_max_ms)
+        offset_ms = self._hashes.response_offset(self._participant_id, author, entry.message_id, self._t_max_ms)
         at_ms = max(now_ms + offset_ms, not_before_ms)
         added, evicted = self.responses.add(entry, at_ms)
         if evicted is not None:
@@ -304,7 +313,7 @@ class Repair:
         if times and is_paid:
             self._credit_bytes -= size_bytes
         if is_paid:
-            until_ms, times = now_ms + (self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)), times + 1
+            until_ms, times = now_ms + (self._t_min_ms << min(times, _MAX_REST_DOUBLINGS)), times + 1
         self.rests_until[message_id] = (until_ms, times)
         return is_paid
 
@@ -332,11 +341,11 @@ class Repair:
             if scheduled.at_ms > now_ms + self._wait(scheduled.message_id, scheduled.asked, scheduled.heard):
                 self._back_off(scheduled.message_id, scheduled.asked, now_ms, scheduled.heard)
         for scheduled in list(self.responses):
-            if scheduled.at_ms > now_ms + self.config.t_max_ms:
-                self.responses.reschedule(scheduled.message_id, now_ms + self.config.t_max_ms, scheduled.asked)
+            if scheduled.at_ms > now_ms + self._t_max_ms:
+                self.responses.reschedule(scheduled.message_id, now_ms + self._t_max_ms, scheduled.asked)
                 self._journal.touch(REPAIR_RESPONSES, scheduled.message_id)
         for message_id, (until_ms, times) in list(self.rests_until.items()):
-            longest_ms = self.config.t_min_ms << min(times, _MAX_REST_DOUBLINGS)
+            longest_ms = self._t_min_ms << min(times, _MAX_REST_DOUBLINGS)
             self.rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
 
     def next_request_at(self) -> int | None:
@@ -348,15 +357,16 @@ class Repair:
         return self.responses.next_at()
 
     def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
-        """Return the wait in ms before the next request: T_req at first, then twice T_req.
+        """Return the wait in ms before the next request: T_req at first, then twice the last wait.
 
         After an own request the wait is at most `_LONGEST_WAIT_MS`, or t_min_ms if longer. After a ``heard`` request of
         another participant it has no bound.
         """
-        first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self.config)
+        first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self._t_min_ms, self._t_max_ms)
         if heard:
             return 2 * first_offset_ms
-        return min(2 * first_offset_ms, max(_LONGEST_WAIT_MS, self.config.t_min_ms)) if asked else first_offset_ms
+        doubled_ms = first_offset_ms << min(asked, _MAX_DOUBLINGS)
+        return min(doubled_ms, max(_LONGEST_WAIT_MS, self._t_min_ms)) if asked else first_offset_ms
 
     def _back_off(self, message_id: str, asked: int, now_ms: int, heard: int = 0) -> None:
         at_ms = now_ms + self._wait(message_id, asked, heard)
