@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.csv import write_csv
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, StoreRefusedError
@@ -338,6 +339,22 @@ def test_a_table_of_something_else_is_named(tmp_path, row, why):
     write_parquet(tmp_path / "a", [row] * 6)
     with pytest.raises(ConfigurationError, match=why):
         rows(f"parquet:{tmp_path}/a")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize(("name", "is_refused"), [("payload", True), ("note", False)])
+def test_a_table_with_two_columns_of_a_name_is_refused_if_the_name_has_a_meaning(tmp_path, kind, name, is_refused):
+    table = pa.table(
+        {"content_topic": [TOPICS[0]], "payload": ["61"], "timestamp_ns": [1_001], "note": ["x"], "other": ["62"]}
+    )
+    table = table.rename_columns([*table.column_names[:-1], name])
+    file = tmp_path / f"a.{kind}"
+    write_csv(table, file) if kind == "csv" else pq.write_table(table, file)
+    if is_refused:
+        with pytest.raises(ConfigurationError, match=rf"a\.{kind}: has two columns payload; give a table with one"):
+            rows(str(file))
+    else:
+        assert [row["payload"] for row in rows(str(file))] == [b"a"]
 
 
 def write_files(folder, *found: dict[str, object]) -> None:

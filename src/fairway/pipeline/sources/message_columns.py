@@ -82,6 +82,8 @@ class MessageColumns:
             target = _KNOWN.get(normal_name(name))
             if target is not None and (target not in found or name == target):
                 found[target] = name
+        if twice := ", ".join(name for name in found.values() if schema.names.count(name) > 1):
+            raise ConfigurationError(f"{place}: has two columns {twice}; give a table with one")
         if STORES in found and not pa.types.is_list(schema.field(found[STORES]).type):
             del found[STORES]
         time = found.pop(TIME, None)

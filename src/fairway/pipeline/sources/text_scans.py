@@ -114,7 +114,7 @@ class CsvScan(_TextScan):
             raise self.unreadable(error, name) from error
         delimiter = max(_DELIMITERS, key=line.count)
         names = next(csv.reader([line.strip()], delimiter=delimiter), [])
-        shape = pa.schema([(column, pa.string()) for column in dict.fromkeys(names)])
+        shape = pa.schema([(column, pa.string()) for column in names])
         return delimiter, names, self.columns_of(shape, name)
 
 
