@@ -10,6 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from fairway.errors import (
     PipelineError,
     StorageError,
     StoreFullError,
+    StoreQueryError,
 )
 from fairway.pipeline.run import RunTables, run
 from fairway.pipeline.run.failures import SlowStartError, failure_of, failure_said
@@ -387,6 +389,16 @@ def test_without_room_a_run_ends_and_goes_on_when_there_is_some(spark, small_dis
     summary = run([f"a={store}"], small_disk / "run", spark=spark)
     assert summary.resumed == len([name for name, told in begun["tables"].items() if not told["work"]])
     assert summary.balance.delivered == 200
+
+
+def test_an_error_of_a_task_is_shown_as_its_text_whatever_its_class():
+    class BusyError(StoreQueryError):
+        """An error of another module."""
+
+    BusyError.__module__, BusyError.__qualname__ = "fairway.nodes.rest.store_client", "BusyError"
+    said = "".join(traceback.format_exception(BusyError("http://127.0.0.1:8645: the node answers 500: busy")))
+    error = failure_said(f"{said}\n\tat org.apache.spark.Task", Path("run"), "Spark ended", "go on")
+    assert (type(error), str(error)) == (PipelineError, "http://127.0.0.1:8645: the node answers 500: busy")
 
 
 def test_an_error_that_only_java_names_is_shown_with_its_cause():

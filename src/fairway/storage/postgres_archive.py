@@ -196,9 +196,8 @@ class PostgresArchive(PagedArchive):
         except StorageError as error:
             if getattr(error.__cause__, "sqlstate", None) not in _NO_SUCH:
                 raise
-            first_line = str(error).partition("\n")[0]
             raise SnapshotError(
-                f"{first_line}; give the database of a nwaku store node; a nwaku node that is started once on an older "
+                f"{error}; give the database of a nwaku store node; a nwaku node that is started once on an older "
                 "database brings it up to date"
             ) from error
 

@@ -53,7 +53,8 @@ class PostgresSession:
                 self.close()
             if is_broken and again:
                 return self.run(work)
-            raise StorageError(f"{self.name}: {error}") from error
+            what = str(error).partition("\n")[0]  # the statement follows
+            raise StorageError(f"{self.name}: {what}") from error
 
     def close(self) -> None:
         """Close the connection. Can be called twice."""
@@ -69,7 +70,9 @@ class PostgresSession:
                     self._uri, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, options=self._options
                 )
             except driver.OperationalError as error:
-                raise StorageError(f"{self.name}: no connection to PostgreSQL: {error}") from error
+                raise StorageError(
+                    f"{self.name}: no connection to PostgreSQL: {' '.join(str(error).split())}"
+                ) from error
             except driver.Error:
                 # Without the cause: libpq quotes the URI, and with it the password.
                 raise ConfigurationError(

@@ -85,7 +85,7 @@ class RestStoreReader:
                 body = await self._body(replace(query, page_size=asked), cursor, include_data=True)
             except AnswerTooLongError as error:
                 if not self._page_size.failed(asked):
-                    raise StoreRefusedError(f"one message makes {error}") from error
+                    raise StoreRefusedError(f"{error}, for one message") from error
             except (NodeUnavailableError, _BusyError) as error:
                 if not (isinstance(error, _BusyError) and error.is_rate_limit):
                     self._page_size.failed(asked)

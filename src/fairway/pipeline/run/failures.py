@@ -45,7 +45,7 @@ _OF_SOURCES: Final = {
     )
 }
 """The errors of a task that cannot read its source, or the state of a stream; each is constructed from a text."""
-_RAISED: Final = re.compile(r"(?:fairway\.errors\.(\w+)|sqlite3\.OperationalError): (.+)")
+_RAISED: Final = re.compile(r"(?:fairway(?:\.\w+)+\.(\w+Error)|sqlite3\.OperationalError): (.+)")
 _OF_CONNECT: Final = "pyspark.errors.exceptions.connect"
 """The module of Spark Connect's errors. It needs grpc, which other Sparks do not, so it is not imported here."""
 _UNANSWERED: Final = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
