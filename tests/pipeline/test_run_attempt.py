@@ -91,6 +91,7 @@ def test_the_run_names_a_version_of_each_table_and_no_other_file_is_there(made):
         ([20 * BUCKET_BYTES, 20 * BUCKET_BYTES], 4, None, 40),
         ([10**15], 4, None, 2_048),
         ([0, BUCKET_BYTES], 4, None, 64),
+        ([0, 100 * BUCKET_BYTES], 4, None, 100),
         ([0], 100, None, 400),
         ([0], 4, 7, 7),
         ([100], 4, 10**6, 2_048),

@@ -56,11 +56,10 @@ def buckets_for(sources: Sequence[RunSource], cores: int, wanted: int | None = N
     if wanted is not None:
         return min(_MOST_BUCKETS, wanted)
     sizes = [source.size_bytes() for source in sources]
-    if not all(sizes):
-        return min(_MOST_BUCKETS, max(_BUCKETS_OF_UNKNOWN, _UNKNOWN_PER_CORE * cores))
     size = sum(sizes)
+    least = 1 if all(sizes) else max(_BUCKETS_OF_UNKNOWN, _UNKNOWN_PER_CORE * cores)
     few = min(_FEW_BUCKETS, -(-size // _SMALL_BUCKET_BYTES))
-    return max(1, few, min(_MOST_BUCKETS, -(-size // BUCKET_BYTES)))
+    return min(_MOST_BUCKETS, max(least, few, -(-size // BUCKET_BYTES)))
 
 
 class Attempt:
