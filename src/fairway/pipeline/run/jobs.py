@@ -211,8 +211,7 @@ def _reassemble(run: Materials) -> DataFrame:
 
 
 def _bloom_evidence(run: Materials) -> DataFrame:
-    counted = run.told(_READ).get(_TOPICS)  # an older fairway may have finished the job
-    decided = CountedTopics.from_json([] if counted is None else [counted]).decided()
+    decided = CountedTopics.from_json([run.told(_READ)[_TOPICS]]).decided()
     topics = {**decided, **run.options.channel_topics}
     evidence = stages.bloom_evidence(
         run.table("waku_messages"), run.options.profile, keys=run.keys, channel_topics=topics
@@ -241,7 +240,7 @@ def _order(run: Materials) -> DataFrame:
     heard = run.told(_HEAR)
     job = Ordering(
         files=run.files,
-        bounds=_places(heard[_BOUNDS]) if _BOUNDS in heard else _bounds(run),
+        bounds=_places(heard[_BOUNDS]),
         split={name: SplitChannel.from_json(told) for name, told in heard["split"].items()},
         max_channel_bytes=run.options.max_channel_bytes,
     )
@@ -266,8 +265,7 @@ def _log_bounds(run: Materials) -> list[Place]:
 
 
 def _places(bounds: Sequence[Sequence[Any]]) -> list[Place]:
-    # A run that was begun by an older fairway has bounds without ids.
-    return [(channel, clock, *rest, "")[:3] for channel, clock, *rest in bounds]
+    return [(channel, clock, message_id) for channel, clock, message_id in bounds]
 
 
 def _statistics(run: Materials) -> DataFrame:
