@@ -22,6 +22,7 @@ from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import RunOptions, RunTables, run, run_with
 from fairway.pipeline.run.growth import WholeRunNeeded
+from fairway.pipeline.run.growth import growing as growing_run
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.options import selection_of
@@ -100,7 +101,8 @@ def table_of(rows, source="store"):
     return pa.Table.from_pylist([row | {"source": source} for row in rows], ARROW_SCHEMA)
 
 
-def test_an_archive_without_files_grows_by_what_the_tables_lack(growing, rows, tmp_path):
+def test_an_archive_without_files_grows_by_what_the_tables_lack(growing, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(growing_run, "GROUP_ROWS", 50)  # several groups of channels
     source = f"store={growing.uri}"
     empty_run(tmp_path / "steps", source)
     for part in steps(rows):
@@ -146,6 +148,20 @@ def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
         with pytest.raises(WholeRunNeeded, match="messages were removed"):
             grown(tmp_path / "run", [f"store={node.uri}"])
         assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_channels_with_too_many_messages_need_a_whole_run(rows, tmp_path, monkeypatch):
+    store = SqliteGrowing(tmp_path / "store.db")
+    empty_run(tmp_path / "run", f"store={store.uri}")
+    first, second, _ = steps(rows)
+    store.put(first)
+    grown(tmp_path / "run", [f"store={store.uri}"])
+    store.put(second)
+    monkeypatch.setattr(growing_run, "MOST_TOUCHED_ROWS", 50)
+    with pytest.raises(WholeRunNeeded, match="so many messages that a whole run is cheaper"):
+        grown(tmp_path / "run", [f"store={store.uri}"])
+    monkeypatch.undo()
+    assert grown(tmp_path / "run", [f"store={store.uri}"]).new_rows == len(second)
 
 
 def test_a_source_that_is_given_no_more_needs_a_whole_run_and_is_named_before_any_is_read(tmp_path):
@@ -255,30 +271,6 @@ def test_a_table_of_a_run_is_a_source_in_each_of_its_versions(rows, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.full
-def test_what_grew_over_sqlite_and_a_node_is_what_spark_makes_of_both(spark, rows, tmp_path, monkeypatch):
-    monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
-    options = RunOptions(rate_limit=OPTIONS.rate_limit, parity_rate=OPTIONS.parity_rate)
-    started = []
-    one = SqliteGrowing(tmp_path / "one.db")
-    with rest_store(page=100) as node:
-        sources = [f"one={one.uri}", f"node={node.uri}"]
-
-        def taken(out):
-            return run_with(options, sources, out, spark=spark, before_spark=lambda: started.append(out.name))
-
-        for number, part in enumerate(steps(rows)):
-            one.put(part[:-10])
-            node.add(map(archived, part[20:]))
-            summary = taken(tmp_path / "steps")
-            assert summary.mode == ("grown" if number else "whole")
-        whole = taken(tmp_path / "whole")
-    assert started == ["steps", "whole"]
-    assert_same(tmp_path / "steps", tmp_path / "whole")
-    assert summary.balance == whole.balance
-
-
-@pytest.mark.spark
-@pytest.mark.full
 def test_an_encrypted_channel_alone_grows_as_spark_makes_it(spark, rows, tmp_path, monkeypatch):
     monkeypatch.setitem(grow.__kwdefaults__, "most_grown", inf)
     found = sorted({message.channel_id for row in rows if (message := decoded(row)) is not None})
@@ -290,10 +282,19 @@ def test_an_encrypted_channel_alone_grows_as_spark_makes_it(spark, rows, tmp_pat
         sealed.append(row | {"payload": AesGcm(KEY).encrypt(row["payload"])} if is_sealed else row)
     options = RunOptions(selection=selection_of(channels=[found[0]]))
     one = SqliteGrowing(tmp_path / "one.db")
+    modes, started = [], []
     for part in steps(sealed):
         one.put(part)
-        summary = run_with(options, [f"one={one.uri}"], tmp_path / "steps", keys=keys, spark=spark)
-    assert summary.mode == "grown"
+        summary = run_with(
+            options,
+            [f"one={one.uri}"],
+            tmp_path / "steps",
+            keys=keys,
+            spark=spark,
+            before_spark=lambda: started.append("Spark"),
+        )
+        modes.append(summary.mode)
+    assert (modes, started) == (["whole", "grown", "grown"], ["Spark"])
     run_with(options, [f"one={one.uri}"], tmp_path / "whole", keys=keys, spark=spark)
     assert_same(tmp_path / "steps", tmp_path / "whole")
     assert json.loads(json.dumps(summary.as_json()))["selection"]["channels"] == [found[0]]

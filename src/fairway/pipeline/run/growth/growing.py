@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, isinf
+from math import isinf
 from sys import maxsize
 from typing import Final
 
@@ -49,7 +49,7 @@ MOST_NEW_ROWS: Final = 1_000_000
 """Most new rows, whatever their share: all of them are in memory."""
 MOST_TOUCHED_ROWS: Final = 2_000_000
 """Most SDS messages in channels with new rows: one process makes the tables of all these channels again."""
-_GROUP_ROWS: Final = 250_000
+GROUP_ROWS: Final = 250_000
 """SDS messages of the channels that are in memory at once, unless one channel has more."""
 _STATISTICS: Final = "statistics"
 _READ: Final = "read"
@@ -70,8 +70,9 @@ def grow(
 ) -> RunSummary:
     """Add new rows to the finished run of a folder, and return the summary.
 
-    ``new`` returns the new rows, ``stores`` are the names of all stores that were read. Infinite ``most_grown`` lifts
-    all limits. Raises `WholeRunNeeded` if a whole run is needed; the tables are then unchanged.
+    ``new`` returns the new rows, ``stores`` are the names of all stores that were read. With infinite
+    ``most_grown`` any number of rows may be new. Raises `WholeRunNeeded` if a whole run is needed; the tables are then
+    unchanged.
     """
     began_s = time.monotonic()
     run = folder.held
@@ -86,7 +87,7 @@ def grow(
     wanted = options.selection.channels
     fresh = new(held["waku_messages"], limit, lambda rows: of_wanted_channels(rows, wanted, decoder))
     messages = message_changes(held, fresh, decoder, topics.decided())
-    groups = _groups(held["channel_stats"], messages.tables, inf if isinf(most_grown) else MOST_TOUCHED_ROWS)
+    groups = _groups(held["channel_stats"], messages.tables)
     topics = grown_topics(topics, messages.claims, held["sds_messages"])
     config = replace(ARCHIVE_SEGMENTATION, parity_rate=options.parity_rate)
     changes = dict(messages.tables) | segment_changes(held, messages, decoder, options.profile, config)
@@ -141,25 +142,25 @@ def unchanged(folder: RunFolder) -> RunSummary:
 def _topics_of(run: HeldRun, options: RunOptions) -> CountedTopics:
     if options.blooms:
         raise WholeRunNeeded("the evidence of bloom filters (--blooms) is made from whole channels")
-    topics = run.manifest["jobs"].get(_READ, {}).get(_TOPICS)
-    if topics is None or not topics["complete"]:
+    topics = run.manifest["jobs"][_READ][_TOPICS]
+    if not topics["complete"]:
         raise WholeRunNeeded("it is not known which channels in the folder have messages on several topics")
     return CountedTopics.from_json([topics])
 
 
-def _groups(channel_stats: HeldRows, changes: Mapping[str, TableChange], most_rows: float) -> list[pa.Array]:
+def _groups(channel_stats: HeldRows, changes: Mapping[str, TableChange]) -> list[pa.Array]:
     """Return the channels of changed messages, in groups that fit in memory."""
     moved = [part for name in ("sds_messages", "repeats") for part in (changes[name].removed, changes[name].added)]
     channels = pa.concat_tables(part.select(["channel_id"]) for part in moved)["channel_id"].unique()
     known = channel_stats.found(("channel_id",), of_channels(channels), ("channel_id", "content", "sync"))
     sizes = dict.fromkeys(channels.to_pylist(), 0)
     sizes.update(zip(known["channel_id"].to_pylist(), pc.add(known["content"], known["sync"]).to_pylist(), strict=True))
-    if sum(sizes.values()) > most_rows:
+    if sum(sizes.values()) > MOST_TOUCHED_ROWS:
         raise WholeRunNeeded("the channels that grew have so many messages that a whole run is cheaper")
     groups: dict[int, list[str]] = defaultdict(list)
     before = 0
     for name, size in sizes.items():
-        groups[before // _GROUP_ROWS].append(name)
+        groups[before // GROUP_ROWS].append(name)
         before += size
     return [pa.array(group, pa.string()) for group in groups.values()]
 
