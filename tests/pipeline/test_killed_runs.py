@@ -32,11 +32,10 @@ from fairway.options import SegmentationConfig
 from fairway.pipeline.run import run
 from fairway.pipeline.run.jobs import jobs
 from fairway.pipeline.run.options import RunOptions
-from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.session import WORKER_DAEMON
-from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.files import WORK_TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
+from grown_runs import assert_same
 
 pytestmark = [
     pytest.mark.spark,
@@ -174,17 +173,11 @@ def made(log, spark, tmp_path_factory):
     source = f"a=sqlite:{folder / 'store.db'}"
     summary = run([source], folder / "undisturbed", blooms=True, spark=spark)
     assert summary.balance.adds_up
-    return SimpleNamespace(folder=folder, source=source, summary=summary, tables=RunTables(folder / "undisturbed"))
+    return SimpleNamespace(folder=folder, source=source, summary=summary)
 
 
-def rows(tables, name):
-    return sorted(map(repr, tables.all(name)))
-
-
-def assert_same(made, out):
-    tables = RunTables(out)
-    for table in TABLES:
-        assert rows(tables, table.name) == rows(made.tables, table.name), table.name
+def assert_undisturbed(made, out):
+    assert_same(out, made.folder / "undisturbed")
     left = {"run.json", "run.json.lock", "tables"}
     assert {child.name for child in out.iterdir()} == left
 
@@ -231,7 +224,7 @@ def test_a_driver_that_is_killed_again_and_again_ends_in_the_same_tables(made, s
     assert summary.balance == made.summary.balance
     assert summary.resumed
     assert json.loads((out / "run.json").read_text())["attempts"] == POINTS + 1
-    assert_same(made, out)
+    assert_undisturbed(made, out)
 
 
 def python_workers():
@@ -279,7 +272,7 @@ def test_a_killed_worker_costs_a_second_attempt_and_nothing_else(made, spark, tm
     assert killed
     assert not any(map(is_alive, killed))
     assert summary.balance == made.summary.balance
-    assert_same(made, tmp_path / "run")
+    assert_undisturbed(made, tmp_path / "run")
 
 
 def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(made, spark, tmp_path):
@@ -304,4 +297,4 @@ def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(mad
         killer.join(timeout=WAIT_S)
     kept = [name for name in JOBS[0].writes if name not in WORK_TABLES]
     assert run([made.source], tmp_path / "run", blooms=True, spark=spark).resumed == len(kept)
-    assert_same(made, tmp_path / "run")
+    assert_undisturbed(made, tmp_path / "run")

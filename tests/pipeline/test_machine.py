@@ -7,34 +7,14 @@ from fairway.pipeline import machine
 GIB = 1_024
 
 
-@pytest.fixture
-def meminfo(tmp_path):
-    path = tmp_path / "meminfo"
-    path.write_text("MemTotal:       32000000 kB\nMemAvailable:   16777216 kB\n")
-    return path
-
-
-@pytest.fixture
-def cgroup(tmp_path):
-    path = tmp_path / "cgroup"
-    path.mkdir()
-    return path
-
-
-def test_available_memory_is_what_the_kernel_says(meminfo, cgroup):
-    assert machine.available_memory_mib(meminfo, cgroup) == 16 * GIB
-
-
-def test_a_container_limits_what_is_available(meminfo, cgroup):
-    (cgroup / "memory.max").write_text(f"{4 * GIB * machine.MIB}\n")
-    (cgroup / "memory.current").write_text(f"{GIB * machine.MIB}\n")
-    assert machine.available_memory_mib(meminfo, cgroup) == 3 * GIB
-
-
-def test_a_container_without_a_limit_does_not(meminfo, cgroup):
-    (cgroup / "memory.max").write_text("max\n")
-    (cgroup / "memory.current").write_text("1\n")
-    assert machine.available_memory_mib(meminfo, cgroup) == 16 * GIB
+@pytest.mark.parametrize(("limit_gib", "expected_gib"), [(None, 16), ("max", 16), (4, 3)])
+def test_available_memory_is_what_the_kernel_and_the_container_leave(tmp_path, limit_gib, expected_gib):
+    (tmp_path / "meminfo").write_text("MemTotal:       32000000 kB\nMemAvailable:   16777216 kB\n")
+    if limit_gib is not None:
+        limit = limit_gib if limit_gib == "max" else limit_gib * GIB * machine.MIB
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        (tmp_path / "memory.current").write_text(f"{GIB * machine.MIB}\n")
+    assert machine.available_memory_mib(tmp_path / "meminfo", tmp_path) == expected_gib * GIB
 
 
 def test_an_unknown_system_still_gives_a_figure(tmp_path):
@@ -47,10 +27,6 @@ def test_an_unknown_system_still_gives_a_figure(tmp_path):
 )
 def test_the_jvm_gets_a_bounded_share(available, expected):
     assert machine.jvm_memory_mib(available) == expected
-
-
-def test_there_is_at_least_one_core():
-    assert machine.cores() >= 1
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ pytest.importorskip("pyspark")
 from deltalake import DeltaTable
 
 from fairway.options import SegmentationConfig
-from fairway.pipeline.run import jobs, run
+from fairway.pipeline.run import run
 from fairway.pipeline.run.attempt import BUCKET_BYTES, buckets_for
-from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.tables import TABLES
 from fairway.storage.nwaku_archive import NwakuArchive
+from grown_runs import assert_same
 
 pytestmark = pytest.mark.spark
 
@@ -41,35 +41,13 @@ def made(log, spark, tmp_path_factory):
     return SimpleNamespace(source=source, out=folder / "run", summary=run([source], folder / "run", spark=spark))
 
 
-def rows(out, name):
-    return sorted(map(repr, RunTables(out).all(name)))
-
-
 def test_a_folder_that_lost_a_table_is_made_anew(made, spark, tmp_path):
     out = shutil.copytree(made.out, tmp_path / "run")
     shutil.rmtree(out / "tables" / "delivered")
     summary = run([made.source], out, spark=spark)
     assert (summary.mode, summary.because) == ("whole", "a file of the tables in the folder is gone or damaged")
     assert summary.balance == made.summary.balance
-    for table in TABLES:
-        assert rows(out, table.name) == rows(made.out, table.name), table.name
-
-
-def test_rows_without_contents_have_as_few_tasks_as_they_are_worth(made, spark, tmp_path, monkeypatch):
-    bounds = {}
-    for worth in (1, 1_000):
-        monkeypatch.setattr(jobs, "NARROW_ROWS", worth)
-        out = tmp_path / f"run-{worth}"
-        run([made.source], out, partitions=4, spark=spark)
-        for table in TABLES:
-            assert rows(out, table.name) == rows(made.out, table.name), table.name
-        told = json.loads((out / "run.json").read_text())["jobs"]
-        bounds[worth] = [len(told[job]["bounds"]) for job in ("read", "hear")]
-    # How many bounds there are, the sample that a run draws decides.
-    of_contents, of_logs = bounds[1]
-    assert of_contents == of_logs > 0
-    of_contents, of_logs = bounds[1_000]
-    assert of_contents > of_logs == 0
+    assert_same(out, made.out)
 
 
 def test_the_run_names_a_version_of_each_table_and_no_other_file_is_there(made):

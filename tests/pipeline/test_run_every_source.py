@@ -28,6 +28,7 @@ from fairway.storage.archive import ArchivedMessage
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
+from grown_runs import assert_same, content
 from iso_times import iso
 from lip76_writing import write_lip76
 from postgres_server import postgres_archive
@@ -107,10 +108,6 @@ def pipeline_run(out, *sources):
     return json.loads(done.stdout)
 
 
-def rows(out, name):
-    return sorted(map(repr, RunTables(out).all(name)))
-
-
 @pytest.fixture(scope="module")
 def expected(spark, sqlite, folder, messages):
     told = pipeline_run(folder / "expected", f"store={sqlite}")
@@ -129,8 +126,7 @@ def test_every_kind_of_source_gives_the_tables_of_sqlite(request, expected, tmp_
     uri = request.getfixturevalue(kind)
     told = pipeline_run(tmp_path / "run", f"store={uri}")
     assert told["balance"] == expected.balance
-    for table in TABLES:
-        assert rows(tmp_path / "run", table.name) == rows(expected.out, table.name), table.name
+    assert_same(tmp_path / "run", expected.out)
 
 
 def test_several_stores_at_once_are_one_archive_that_remembers_who_had_what(
@@ -144,15 +140,16 @@ def test_several_stores_at_once_are_one_archive_that_remembers_who_had_what(
         "formula": expected.balance["formula"]
         | {"in": 4 * len(messages), "duplicates": 3 * len(messages) + expected.balance["retransmissions"]},
     }
+    tables = RunTables(tmp_path / "run")
     with_sources = {"waku_messages", "quarantine", "store_completeness"}
     for table in TABLES:
         if table.name not in with_sources:
-            assert rows(tmp_path / "run", table.name) == rows(expected.out, table.name), table.name
-    stores = RunTables(tmp_path / "run").all("store_completeness")
+            assert content(tables, table.name) == content(RunTables(expected.out), table.name), table.name
+    stores = tables.all("store_completeness")
     assert {row["source"]: (row["messages"], row["missing"]) for row in stores} == dict.fromkeys(
         uris, (len(messages), 0)
     )
-    assert {tuple(row["sources"]) for row in RunTables(tmp_path / "run").all("waku_messages")} == {tuple(uris)}
+    assert {tuple(row["sources"]) for row in tables.all("waku_messages")} == {tuple(uris)}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", *KINDS])
