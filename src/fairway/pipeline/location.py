@@ -101,11 +101,6 @@ def is_on_this_machine(place: str | PathLike[str]) -> bool:
     return scheme_of(place) in {None, _FILE}
 
 
-def is_in_hadoop(scheme: str) -> bool:
-    """Return whether a scheme is one of Hadoop's file systems."""
-    return scheme in _OF_HADOOP
-
-
 def local_path(place: str | PathLike[str], use: str) -> Path:
     """Return the path of a place that must be on this machine: a path, or a URI like ``file:///shared/run``.
 

@@ -27,7 +27,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from fairway.errors import StorageError
 from fairway.pipeline.azure import AZURE_HOSTS, KEY_VARIABLE
-from fairway.pipeline.location import Location, is_in_hadoop
+from fairway.pipeline.location import Location
 from fairway.units import NS_PER_MS
 
 LOG: Final = "_delta_log"
@@ -173,11 +173,10 @@ def storage_of(place: Location) -> tuple[str, dict[str, str]]:
     if place.is_local:
         return place.path, {}
     parts = urlsplit(place.uri)
-    scheme = parts.scheme.lower()
-    if is_in_hadoop(scheme):
+    options = _OPTIONS.get(parts.scheme.lower())
+    if options is None:  # one of Hadoop's file systems
         return place.uri, {}
-    given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    return _OPTIONS[scheme](place, parts, given)
+    return options(place, parts, {name: values[-1] for name, values in parse_qs(parts.query).items()})
 
 
 def _s3(place: Location, parts: Any, given: dict[str, str]) -> tuple[str, dict[str, str]]:
