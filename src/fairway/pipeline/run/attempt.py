@@ -7,21 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import notes_of
-from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.folder import RunFolder, TableResult
-from fairway.pipeline.run.jobs import Job, Notes, jobs
+from fairway.pipeline.run.folder import TableResult
+from fairway.pipeline.run.jobs import Job, Materials, Notes, jobs
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress, Steps
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summary import Balance, RunSummary, balance_json, balance_of
-from fairway.pipeline.session import cores_of
-from fairway.pipeline.tables import TABLES, table_named
+from fairway.pipeline.tables import TABLES
 from fairway.pipeline.tables.delta import TableFile
-from fairway.pipeline.tables.files import WORK_TABLES, TableFiles, told_file
+from fairway.pipeline.tables.files import WORK_TABLES, told_file
 
 BUCKET_BYTES: Final = 67_108_864
 """Bytes of the sources in one bucket, which a task holds in memory, partly twice."""
@@ -62,43 +59,8 @@ def buckets_for(sources: Sequence[RunSource], cores: int, wanted: int | None = N
     return min(_MOST_BUCKETS, max(least, few, -(-size // BUCKET_BYTES)))
 
 
-class Attempt:
+class Attempt(Materials):
     """One attempt at a run."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        folder: RunFolder,
-        sources: tuple[RunSource, ...],
-        options: RunOptions,
-        keys: ChannelKeys | None,
-        stores: Sequence[str],
-    ) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.sources = sources
-        self.options = options
-        self.keys = keys
-        self.bucket_keys = BucketKeys.drawn()
-        self.buckets = buckets_for(sources, cores_of(spark), options.partitions)
-        self.files = TableFiles(root=folder.place.path, filesystem=folder.place.filesystem)
-        self.stores: Sequence[str] = tuple(stores)
-
-    def names(self, table: str) -> tuple[str, ...]:
-        """Return the names of the files of a table that an earlier job wrote."""
-        return self.folder.results[table].names
-
-    def rows(self, table: str) -> int:
-        """Return how many rows a table has that an earlier job wrote."""
-        return self.folder.results[table].rows
-
-    def table(self, name: str) -> DataFrame:
-        """Return a table that an earlier job wrote."""
-        return self.files.frame(self.spark, name, self.names(name), table_named(name).schema)
-
-    def told(self, job: str) -> dict[str, Any]:
-        """Return the facts of an earlier job."""
-        return dict(self.folder.facts(job) or {})
 
     def work(self, progress: Progress | None) -> RunSummary:
         """Carry out all unfinished jobs, and finish the run."""

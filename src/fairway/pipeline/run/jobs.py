@@ -8,9 +8,9 @@ and facts for later jobs. The folder keeps both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.ranges import Place, bounds_of
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
+from fairway.pipeline.run.folder import RunFolder
 from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
 from fairway.pipeline.run.ingesting import Ingesting
 from fairway.pipeline.run.options import RunOptions
@@ -34,6 +35,7 @@ from fairway.pipeline.run.topics import CountedTopics
 from fairway.pipeline.sources.open_source import map_scan, mapped_parts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
+from fairway.pipeline.tables import table_named
 from fairway.pipeline.tables.files import TableFiles, schema_of
 
 _FILE_BYTES: Final = 67_108_864
@@ -48,30 +50,40 @@ Again = Callable[["Materials", Notes], "tuple[Notes, DataFrame] | None"]
 right."""
 
 
-class Materials(Protocol):
+@dataclass(kw_only=True)
+class Materials:
     """The inputs of the jobs."""
 
     spark: SparkSession
+    folder: RunFolder
     sources: tuple[RunSource, ...]
     options: RunOptions
     keys: ChannelKeys | None
-    files: TableFiles
-    bucket_keys: BucketKeys
     buckets: int
     stores: Sequence[str]
     """The names of all stores that were read."""
+    bucket_keys: BucketKeys = field(default_factory=BucketKeys.drawn)
+
+    @property
+    def files(self) -> TableFiles:
+        """Return the files of the tables."""
+        return TableFiles(root=self.folder.place.path, filesystem=self.folder.place.filesystem)
 
     def names(self, table: str) -> tuple[str, ...]:
         """Return the names of the files of a table that an earlier job wrote."""
+        return self.folder.results[table].names
 
     def rows(self, table: str) -> int:
         """Return how many rows a table has that an earlier job wrote."""
+        return self.folder.results[table].rows
 
     def table(self, name: str) -> DataFrame:
         """Return a table that an earlier job wrote."""
+        return self.files.frame(self.spark, name, self.names(name), table_named(name).schema)
 
     def told(self, job: str) -> Facts:
         """Return the facts of an earlier job."""
+        return dict(self.folder.facts(job) or {})
 
 
 def no_facts(_: Materials, __: Notes) -> Facts:

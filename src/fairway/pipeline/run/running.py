@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from fairway.options import Profile
 from fairway.pipeline.keys import ChannelKeys
-from fairway.pipeline.run.attempt import SETTINGS, Attempt
+from fairway.pipeline.run.attempt import SETTINGS, Attempt, buckets_for
 from fairway.pipeline.run.failures import named_failures
 from fairway.pipeline.run.folder import HeldRun, RunFolder, holds_run
 from fairway.pipeline.run.growth import WholeRunNeeded
@@ -32,7 +32,7 @@ from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.progress import Progress
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import RunSummary
-from fairway.pipeline.session import session_or_own
+from fairway.pipeline.session import cores_of, session_or_own
 from fairway.pipeline.sources.open_source import all_footers
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.waku_messages import Selection
@@ -151,8 +151,16 @@ def run_with(
             session_or_own(spark, "fairway pipeline run", little_java=True, settings=SETTINGS) as session,
         ):
             parsed = tuple(_with_all_footers(session, source) for source in parsed)
-            summary = Attempt(session, folder, parsed, options, keys, labels).work(progress)
-            return replace(summary, selection=options.selection)
+            attempt = Attempt(
+                spark=session,
+                folder=folder,
+                sources=parsed,
+                options=options,
+                keys=keys,
+                buckets=buckets_for(parsed, cores_of(session), options.partitions),
+                stores=labels,
+            )
+            return replace(attempt.work(progress), selection=options.selection)
 
 
 def _with_all_footers(spark: SparkSession, source: RunSource) -> RunSource:
