@@ -52,7 +52,7 @@ JOBS = tuple(jobs(RunOptions(blooms=True)))
 MOMENTS = ("begun", "written", "named", "dropped")
 LONGEST_IN_A_JOB_S = 0.8
 
-# Python tells a hook what the program is about to do with files, which is where the points are.
+# Python tells a hook what the program is about to do with files; with the beginnings of jobs these are the points.
 DRIVER = """
 import json, os, signal, sys, threading
 from contextlib import suppress
@@ -61,7 +61,7 @@ from pathlib import Path
 moment, job, table, delay_s, victims, out, *words = sys.argv[1:]
 place = str(Path(out, "work", table))
 attempt = str(Path(out, "work", "attempt.json"))
-state = {"named": False, "going": False, "armed": False}
+state = {"named": False, "going": False}
 
 def tree(pid):
     found = []
@@ -91,12 +91,8 @@ def names_the_job():
 def hook(event, told):
     if state["named"]:
         kill()
-    elif event == "shutil.rmtree" and str(told[0]) == place:
-        if moment == "begun" and not state["armed"]:
-            state["armed"] = True
-            threading.Timer(float(delay_s), kill).start()
-        elif moment == "dropped" and os.path.isdir(place):
-            state["going"] = True
+    elif event == "shutil.rmtree" and str(told[0]) == place and moment == "dropped" and os.path.isdir(place):
+        state["going"] = True
     elif event == "os.remove" and state["going"]:
         kill()
     elif event == "os.rename" and str(told[1]) == attempt and moment != "dropped" and names_the_job():
@@ -106,6 +102,15 @@ def hook(event, told):
 
 sys.addaudithook(hook)
 from fairway.cli import main
+from fairway.pipeline.run.progress import Steps
+begin_step = Steps.begin
+
+def begin(steps, name):
+    if moment == "begun" and name == job:
+        threading.Timer(float(delay_s), kill).start()
+    begin_step(steps, name)
+
+Steps.begin = begin
 sys.argv[1:] = ["pipeline", "run", *words]
 main()
 """
