@@ -27,6 +27,8 @@ _BATCH = "send"
 """The kind of a folder with a batch (`fairway.pipeline.outgoing`)."""
 BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
+_PART_BYTES = 16_777_216
+"""Bytes of the row groups of a file that are read at a time, of all columns."""
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
 """Names of columns, or expressions over columns under new names."""
@@ -152,10 +154,25 @@ def _rows(
     """Yield the wanted rows of a file."""
     size = _PAYLOAD_BATCH_ROWS if "payload" in columns else BATCH_ROWS
     try:
-        rows = ds.dataset(file.path, filesystem=file.filesystem, format="parquet")
-        yield from rows.to_batches(columns=dict(columns), filter=where, batch_size=size)
+        for fragment in ds.dataset(file.path, filesystem=file.filesystem, format="parquet").get_fragments():
+            for part in _parts(fragment):
+                yield from part.to_batches(columns=dict(columns), filter=where, batch_size=size)
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
+
+
+def _parts(file: ds.ParquetFileFragment) -> Iterator[ds.ParquetFileFragment]:
+    """Yield a file in parts of some row groups: Arrow reads ahead of a slow reader, but not beyond a part."""
+    groups: list[int] = []
+    size_bytes = 0
+    for group in file.row_groups:
+        groups.append(group.id)
+        size_bytes += group.total_byte_size
+        if size_bytes >= _PART_BYTES:
+            yield file.subset(row_group_ids=groups)
+            groups, size_bytes = [], 0
+    if groups:
+        yield file.subset(row_group_ids=groups)
 
 
 def _unreadable(file: Location, error: Exception) -> StorageError:
