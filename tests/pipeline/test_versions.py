@@ -9,13 +9,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
 import fairway
 from fairway.errors import PipelineError
 from fairway.pipeline.sinks.waku import WakuStreamWriter, WakuWriter
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.stream import WakuStreamReader
-from fairway.pipeline.sources.waku import WakuReader
+from fairway.pipeline.sources.waku import WakuReader, register
 from fairway.pipeline.streaming.processor import ChannelProcessor
 from fairway.storage.nwaku_archive import NwakuArchive
 
@@ -27,6 +28,17 @@ COLUMNS = ("content_topic", "payload", "timestamp_ns")
 def archive(tmp_path):
     NwakuArchive(tmp_path / "a.db").close()
     return {"path": str(tmp_path / "a.db")}
+
+
+@pytest.mark.spark
+def test_a_query_of_the_format_is_refused_by_another_version(spark, archive, monkeypatch):
+    there, session = fairway.__version__, spark.newSession()
+    monkeypatch.setattr(fairway, "__version__", "9.9.9")
+    register(session)
+    told = f"an executor has fairway {there}, and the driver 9.9.9: install the same version on all"
+    for reader in (session.read, session.readStream):
+        with pytest.raises(PySparkException, match=re.escape(told)):
+            reader.format("waku").load(archive["path"])
 
 
 MADE = {

@@ -193,4 +193,5 @@ def register(spark: SparkSession) -> None:
     Conditions of queries are pushed down into sources in Python from then on (`PUSHDOWN_CONF`).
     """
     spark.conf.set(PUSHDOWN_CONF, "true")
-    spark.dataSource.register(WakuDataSource)
+    # Spark's workers make and plan a source. Only the class has the version of this program.
+    spark.dataSource.register(type(WakuDataSource.__name__, (WakuDataSource,), {"version": OneVersion()}))
