@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -19,13 +18,14 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
+from fairway.pipeline import exchange
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.exchange import gathered, notes_of
 from fairway.pipeline.run import RunTables, copies, jobs, run
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree, repeated_in
 from fairway.pipeline.run.ingesting import WRITTEN, Ingesting
 from fairway.pipeline.sources import parquet_scan
-from fairway.pipeline.sources.open_source import map_scan, mapped_parts
+from fairway.pipeline.sources.open_source import map_scan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder
@@ -117,7 +117,7 @@ def test_only_messages_that_come_again_are_brought_together(spark, messages, arc
     assert sorted(KEYS.heads(several).tolist()) == repeated.heads.tolist()
     assert set(repeated.parts.tolist()) <= set(range(len(parts)))
     job, files = ingesting(tmp_path / "first")
-    found, told = rows_of(job.frame_with_copies(partial(mapped_parts, spark, scan.read, parts), repeated), files)
+    found, told = rows_of(job.frame_with_copies(spark, scan, parts, repeated), files)
     job, files = ingesting(tmp_path / "by-hash")
     expected, _ = rows_of(
         job.frame([partial(map_scan, spark, scan_of(archive, Selection(), "store"))], unique=False), files
@@ -204,7 +204,7 @@ def test_tasks_check_the_files_whose_footers_the_driver_does_not_read(spark, mes
     run([source], tmp_path / "usual", spark=spark)
     monkeypatch.setattr(parquet_scan, "MOST_FOOTERS", 1)
     monkeypatch.setattr(jobs, "LEAST_BYTES", 0)
-    monkeypatch.setattr(sys.modules[mapped_parts.__module__], "PLAN_BYTES", 0)
+    monkeypatch.setattr(exchange, "PLAN_BYTES", 0)
     run([source], out, spark=spark)
     expected = {table.name: content(RunTables(tmp_path / "usual"), table.name) for table in TABLES}
     assert {name: content(RunTables(out), name) for name in expected} == expected

@@ -20,10 +20,10 @@ from fairway.pipeline.bucket_keys import MAX_BUCKETS, BucketKeys
 from fairway.pipeline.codes import NOTHING, codes_of, codes_of_pairs, dense, ranked
 from fairway.pipeline.exchange import (
     Cutter,
-    begin_task,
     cut,
     filtered,
     gathered,
+    in_tasks,
     note,
     pieces,
     taken,
@@ -278,13 +278,10 @@ def test_codes_of_many_columns_do_not_run_over():
 
 
 @pytest.mark.spark
-def test_a_worker_leaves_its_code_out_of_the_search_for_garbage_and_another_program_does_not(spark):
-    def frozen(batches):
-        begin_task()
-        yield from (pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]}) for _ in batches)
+def test_a_task_has_one_core_for_arrow_and_leaves_its_code_out_of_the_search_for_garbage(spark):
+    def counted(_):
+        yield pa.RecordBatch.from_pydict({"cores": [pa.cpu_count()], "objects": [gc.get_freeze_count()]})
 
-    before = gc.get_freeze_count()
-    begin_task()
-    assert gc.get_freeze_count() == before
-    (row,) = spark.range(0, 1, 1, 1).mapInArrow(frozen, "objects bigint").collect()
+    (row,) = in_tasks(spark.range(0, 1, 1, 1), counted, "cores bigint, objects bigint").collect()
+    assert row.cores == 1
     assert row.objects > 1_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import pytest
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway import pipeline
 from fairway.errors import ConfigurationError
+from fairway.pipeline import exchange
 from fairway.pipeline.exchange import task_number
 from fairway.pipeline.sinks import read_receipts
 from fairway.pipeline.sources import open_source
@@ -97,9 +97,8 @@ def test_of_a_large_plan_each_task_gets_its_own_part(spark, tmp_path, monkeypatc
         yield pa.RecordBatch.from_pydict({"task": [task_number()], "rows": [sum(batch.num_rows for batch in batches)]})
 
     scan = scan_of(f"json:{tmp_path}/*.jsonl", Selection())
-    module = sys.modules[map_scan.__module__]
-    for plan_bytes in (module.PLAN_BYTES, 0):
-        monkeypatch.setattr(module, "PLAN_BYTES", plan_bytes)
+    for plan_bytes in (exchange.PLAN_BYTES, 0):
+        monkeypatch.setattr(exchange, "PLAN_BYTES", plan_bytes)
         found = map_scan(spark, scan, counted, "task bigint, rows bigint", partitions=4).collect()
         assert sorted(map(tuple, found)) == [(0, 3), (1, 3), (2, 4)]
 

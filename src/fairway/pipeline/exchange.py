@@ -18,6 +18,7 @@ import gc
 import json
 import mmap
 import os
+import pickle
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
 from operator import itemgetter
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final, Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -73,6 +74,11 @@ _BULK_SHARE: Final = 0.9
 """Least share of incompressible columns in a table that is not compressed."""
 _ALONE: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
+PLAN_BYTES: Final = 1_048_576
+"""Largest plan inside a task's function, which Spark copies to every task."""
+
+Item = TypeVar("Item")
+Part = TypeVar("Part")
 Batches = Iterator[pa.RecordBatch]
 BatchMapper = Callable[[Batches], Batches]
 """The type of function for Spark's ``mapInArrow``."""
@@ -93,21 +99,51 @@ def in_tasks(frame: DataFrame, work: BatchMapper, schema: str) -> DataFrame:
     held = _Work(work)
 
     def checked(batches: Batches) -> Batches:
+        _begin_task()
         return held.work(batches)
 
     return frame.mapInArrow(checked, schema)
 
 
-def begin_task() -> None:
+def in_parts(spark: SparkSession, parts: Sequence[Part], work: Callable[[Part], Batches], schema: str) -> DataFrame:
+    """Return the result of ``work`` over each part; task n processes part n. It starts no job.
+
+    Parts of more than `PLAN_BYTES` are exchanged as rows, so that each task gets only its own part.
+    """
+    pickled = [pickle.dumps(part) for part in parts]
+    if sum(map(len, pickled)) <= PLAN_BYTES:
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        return in_tasks(numbers, lambda ids: _each(work, (parts[number] for number in _values(ids))), schema)
+    plan = pa.table({"id": pa.array(range(len(parts)), pa.int32()), "part": pa.array(pickled, pa.binary())})
+    rows = spark.createDataFrame(plan).repartitionById(len(parts), "id").select("part")
+    return in_tasks(rows, lambda blobs: _each(work, map(pickle.loads, _values(blobs))), schema)
+
+
+def shared_out(
+    spark: SparkSession, items: Sequence[Item], tasks: int, work: Callable[[Sequence[Item]], Batches]
+) -> DataFrame:
+    """Return the result of ``work`` over items as rows of `BLOBS`; ``tasks`` tasks share the items evenly."""
+    return in_parts(spark, [items[number::tasks] for number in range(tasks)], work, BLOBS)
+
+
+def _values(batches: Batches) -> Iterator[Any]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _each(work: Callable[[Part], Batches], parts: Iterable[Part]) -> Batches:
+    for part in parts:
+        yield from work(part)
+
+
+def _begin_task() -> None:
     """Prepare a worker process for a task of Spark. Arrow gets one core, because the tasks already share the cores.
 
     Spark runs the garbage collector in a worker after each task. The objects at the beginning of a task are code and a
-    few constants; they are frozen, so that the collector skips them. Only Spark's workers freeze objects, not a program
-    that calls a stage itself.
+    few constants; they are frozen, so that the collector skips them.
     """
     pa.set_cpu_count(1)
-    if TaskContext.get() is not None:
-        gc.freeze()
+    gc.freeze()
 
 
 def task_number() -> int:

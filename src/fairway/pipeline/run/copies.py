@@ -29,16 +29,15 @@ from fairway.pipeline.exchange import (
     BLOBS,
     Batches,
     Cutter,
-    begin_task,
     cut,
     exchanged,
     gathered,
+    in_parts,
     in_tasks,
     note,
     notes_of,
     task_number,
 )
-from fairway.pipeline.sources.open_source import mapped_parts
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.decoding import BatchDecoder
 from fairway.pipeline.stages.message_hashes import HASHED
@@ -107,7 +106,6 @@ def repeated_in(
     buckets = len(parts)  # so that a bucket has about as many rows as a part
 
     def cut_numbers(batches: Batches) -> Batches:
-        begin_task()
         part = task_number()
         heads_cutter, keys_cutter = Cutter(_HEADS, buckets), Cutter(_KEYS, buckets)
         for batch in batches:
@@ -128,7 +126,8 @@ def repeated_in(
         yield from keys_cutter.close()
 
     columns = _READ[:1] if decoder is None else _READ
-    rows = mapped_parts(spark, partial(scan.for_tasks().read_columns, columns), parts, cut_numbers, BLOBS)
+    read = partial(scan.for_tasks().read_columns, columns)
+    rows = in_parts(spark, parts, lambda part: cut_numbers(read(part)), BLOBS)
     most = MOST_REPEATED // buckets
     found = in_tasks(exchanged(rows, buckets), lambda blobs: _repeated(blobs, most), BLOBS)
     bucket = gathered(found.toArrow().to_batches())
@@ -155,7 +154,6 @@ def disagree(copies: pa.Table) -> bool:
 
 def _repeated(blobs: Batches, most: int) -> Batches:
     """Yield the repeated messages of a bucket, or a note of the kind that has too many."""
-    begin_task()
     bucket = gathered(blobs)
     yield from bucket.notes
     heads = _grouped(bucket.table(_HEADS, _HEADS_SCHEMA), "head", "part")

@@ -26,9 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
 from fairway.pipeline.codes import NOTHING, ranked
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, in_tasks, note
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered, in_tasks, note, shared_out
 from fairway.pipeline.ranges import Place, range_of, split_channels
-from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
 from fairway.pipeline.stages.keyed import Keyed, keyed
@@ -143,7 +142,6 @@ class Hearing:
         )
 
     def _hear(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if not bucket.tables:

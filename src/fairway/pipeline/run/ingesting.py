@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,21 +38,21 @@ from fairway.pipeline.exchange import (
     Batches,
     BatchMapper,
     Cutter,
-    begin_task,
     exchanged,
     filtered,
     gathered,
+    in_parts,
     in_tasks,
     note,
+    shared_out,
     task_number,
 )
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
-from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl
-from fairway.pipeline.sources.waku_messages import Selection
+from fairway.pipeline.sources.waku_messages import MessageScan, Selection
 from fairway.pipeline.stages.decoding import BatchDecoder, Status, decoding_batches
 from fairway.pipeline.stages.deduplicated import as_one_copy, each_once, with_channels
 from fairway.pipeline.stages.quarantine import FORGED_INPUT, QUARANTINE, forged
@@ -112,13 +112,15 @@ class Ingesting:
             found = in_tasks(exchanged(found, self.buckets), self.decode_bucket, BLOBS)
         return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
-    def frame_with_copies(self, mapped: Callable[[BatchMapper, str], DataFrame], repeated: Repeated) -> DataFrame:
-        """Return the notes of the job over one source in which exactly these messages are repeated.
+    def frame_with_copies(
+        self, spark: SparkSession, scan: MessageScan, parts: Sequence[Any], repeated: Repeated
+    ) -> DataFrame:
+        """Return the notes of the job over the parts of one source, in which exactly these messages are repeated.
 
-        ``mapped`` runs a function over the batches of each part of the source. If a note has ``disagree``, copies
-        differ, and the tables must be rebuilt without knowledge of repeated messages.
+        If a note has ``disagree``, copies differ, and the tables must be rebuilt without knowledge of repeated
+        messages.
         """
-        found = mapped(partial(self.decode_first, repeated), BLOBS)
+        found = in_parts(spark, parts, lambda part: self.decode_first(repeated, scan.read(part)), BLOBS)
         return in_tasks(exchanged(found, self.buckets), self.sight, BLOBS)
 
     def frame_again(self, spark: SparkSession, names: Sequence[str], tasks: int) -> DataFrame:
@@ -133,7 +135,6 @@ class Ingesting:
 
     def cut_by_hash(self, batches: Batches) -> Batches:
         """Cut messages from sources (``waku_messages``) by their hash, into blobs of the kind ``waku``."""
-        begin_task()
         cutter = Cutter("waku", self.buckets)
         for batch in batches:
             table = pa.Table.from_batches([batch])
@@ -142,7 +143,6 @@ class Ingesting:
 
     def decode_bucket(self, batches: Batches) -> Batches:
         """Write the messages of a bucket, each once; yield SDS messages as blobs, segments separately."""
-        begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         if bucket.tables:
             messages = each_once(bucket.tables["waku"], piece_bytes=self.piece_bytes)
@@ -150,7 +150,6 @@ class Ingesting:
 
     def decode_alone(self, batches: Batches) -> Batches:
         """Do the same with messages from a source without repeated messages."""
-        begin_task()
         yield from self._cut_decoded(task_number(), self._wanted(map(as_one_copy, _together(batches))))
 
     def decode_first(self, repeated: Repeated, batches: Batches) -> Batches:
@@ -158,7 +157,6 @@ class Ingesting:
 
         Repeated messages are not written, but yielded as blobs of the kind ``copies``.
         """
-        begin_task()
         number = task_number()
         cutter = Cutter(_COPIES, self.buckets)
         copies: list[tuple[pa.Table, Buckets]] = []
@@ -251,7 +249,6 @@ class Ingesting:
 
     def sight(self, batches: Batches) -> Batches:
         """Write the SDS messages of a bucket, their repeats, and forged messages."""
-        begin_task()
         bucket = gathered(batches, spill_bytes=self.spill_bytes)
         yield from bucket.notes
         if not bucket.tables:

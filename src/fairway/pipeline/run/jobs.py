@@ -32,7 +32,7 @@ from fairway.pipeline.run.reassembling import Reassembling
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.run.summing import SUMMED, Summing, balance_terms
 from fairway.pipeline.run.topics import CountedTopics
-from fairway.pipeline.sources.open_source import map_scan, mapped_parts
+from fairway.pipeline.sources.open_source import map_scan
 from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.stages.reassembled import ARCHIVE_SEGMENTATION
 from fairway.pipeline.tables import table_named
@@ -152,7 +152,7 @@ def _ingest(run: Materials) -> DataFrame:
 def _ingest_with_copies(run: Materials) -> DataFrame | None:
     """Return the plan over one large table whose few copies are found first; None for other sources."""
     source, *others = run.sources
-    if others or not source.stays_the_same or not _are_large(run.sources) or run.options.selection.channels:
+    if others or not _are_large(run.sources) or run.options.selection.channels:
         return None
     scan = source.scan()
     if not isinstance(scan, ParquetScan) or not scan.gives_each_row_once():
@@ -167,7 +167,7 @@ def _ingest_with_copies(run: Materials) -> DataFrame | None:
     if repeated.keys is not None:
         fewer = max(_LEAST_BUCKETS_OF_COPIES, run.buckets // _BUCKETS_FOR_COPIES)
         job = replace(job, buckets=min(run.buckets, fewer))
-    return job.frame_with_copies(partial(mapped_parts, run.spark, scan.for_tasks().read, parts), repeated)
+    return job.frame_with_copies(run.spark, scan.for_tasks(), parts, repeated)
 
 
 def _are_large(sources: Sequence[RunSource]) -> bool:

@@ -25,10 +25,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BLOBS, Batches, Cutter, begin_task, exchanged, filtered, gathered, in_tasks
+from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered, in_tasks, shared_out
 from fairway.pipeline.ranges import FIRST_CLOCK, Place, range_of
 from fairway.pipeline.run.hearing import SplitChannel
-from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED
 from fairway.pipeline.stages.ordered_logs import ordered_logs
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
@@ -90,7 +89,6 @@ class Ordering:
         yield from cutter.add(numbered.set_column(place, LOGGED.field(place), nothing), ranges[is_numbered])
 
     def _order(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         logs = ordered_logs(

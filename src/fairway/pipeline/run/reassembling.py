@@ -40,16 +40,15 @@ from fairway.pipeline.exchange import (
     Batches,
     Bucket,
     Cutter,
-    begin_task,
     cut,
     exchanged,
     filtered,
     gathered,
     in_tasks,
     note,
+    shared_out,
 )
 from fairway.pipeline.ranges import Place, range_of, split_channels
-from fairway.pipeline.run.shares import shared_out
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.delivered import (
     JOINED_COLUMNS,
@@ -219,7 +218,6 @@ class Reassembling:
         return pc.is_in(rows.column("channel_id"), value_set=pa.array(self._split, pa.string()))
 
     def _reassemble(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         cutter = Cutter("joined", self._ranges)
         notes: list[pa.RecordBatch] = []
@@ -242,7 +240,6 @@ class Reassembling:
                 notes.append(self.files.write(name, bucket.number, pa.concat_tables(tables)))
 
     def _deliver(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if not bucket.tables:
@@ -265,7 +262,6 @@ class Reassembling:
 
 def _apart(batches: Batches, most: int) -> Batches:
     """Yield the sets of a bucket that are apart, or a note that there are too many."""
-    begin_task()
     places = gathered(batches).table(_PLACES, _PLACED)
     ranges = places.group_by("set", use_threads=False).aggregate([("least", "min"), ("most", "max")])
     found = ranges.filter(pc.not_equal(ranges["least_min"], ranges["most_max"])).select(["set"])

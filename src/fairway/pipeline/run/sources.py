@@ -32,9 +32,6 @@ _CSV: Final = "csv"
 _JSON: Final = "json"
 _LIP76: Final = "lip76"
 _FILE_SCHEMES: Final = frozenset({_SQLITE, _PARQUET, _LIP76, _CSV, _JSON})
-_UNCHANGED_SCHEMES: Final = frozenset({_PARQUET, _LIP76, _CSV, _JSON})
-_KEYED_SCHEMES: Final = frozenset({_SQLITE})
-"""Schemes of archives in which the message hash is a primary key, so that no row occurs twice."""
 
 
 Mark = tuple[str, int, int]
@@ -88,12 +85,7 @@ class RunSource:
     @property
     def has_unique_hashes(self) -> bool:
         """Return whether the source has each message hash once."""
-        return self.scheme in _KEYED_SCHEMES
-
-    @property
-    def stays_the_same(self) -> bool:
-        """Return whether each read gives the same rows; false for a source that may be written to."""
-        return self.scheme in _UNCHANGED_SCHEMES
+        return self.scheme == _SQLITE  # there it is a primary key
 
     def listed(self, wanted: Selection = _ALL) -> Self:
         """Return the source with its present files: a run reads the listed files, and the next run reads later ones."""

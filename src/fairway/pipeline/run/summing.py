@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.bucket_keys import BucketKeys
-from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, begin_task, exchanged, gathered, in_tasks, note
-from fairway.pipeline.run.shares import shared_out
+from fairway.pipeline.exchange import BLOBS, Batches, Bucket, Cutter, exchanged, gathered, in_tasks, note, shared_out
 from fairway.pipeline.stages.bandwidth import (
     BANDWIDTH_INPUT,
     REPEATED_INPUT,
@@ -123,7 +122,6 @@ class Summing:
         yield from cutter.close()
 
     def _by_sender(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         sums, latencies = added_sums(bucket.table("sums", SUMS)), bucket.table("latencies", LATENCIES)
@@ -144,7 +142,6 @@ class Summing:
             yield "store_completeness", completeness(bucket.tables["held"])
 
     def _by_channel(self, batches: Batches) -> Batches:
-        begin_task()
         bucket = gathered(batches)
         yield from bucket.notes
         if bucket.tables:

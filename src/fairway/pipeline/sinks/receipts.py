@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.exchange import in_tasks
+from fairway.pipeline.exchange import in_parts
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.location import local_path
 from fairway.pipeline.schema import exact_schema
@@ -37,17 +37,13 @@ def read_receipts(spark: SparkSession, path: str | PathLike[str]) -> DataFrame:
         raise ConfigurationError(f"{absolute}: there is no such file; give the option 'receipts' of the sink")
     with ReceiptLedger(absolute) as ledger:
         last = ledger.last_number()
-    parts = max(1, -(-last // _PART_RECEIPTS))
 
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(after: int) -> Iterator[pa.RecordBatch]:
         with ReceiptLedger(absolute) as ledger:
-            for batch in numbers:
-                for number in batch.column("id").to_pylist():
-                    after = number * _PART_RECEIPTS
-                    found = receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
-                    yield from batches_with_instants(found, RECEIPTS)
+            found = receipt_batches(ledger, after, min(last, after + _PART_RECEIPTS))
+            yield from batches_with_instants(found, RECEIPTS)
 
-    return in_tasks(spark.range(0, parts, 1, parts), read, RECEIPTS)
+    return in_parts(spark, range(0, max(1, last), _PART_RECEIPTS), read, RECEIPTS)
 
 
 def receipt_batches(ledger: ReceiptLedger, after: int, through: int) -> Iterator[pa.RecordBatch]:

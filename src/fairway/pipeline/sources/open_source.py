@@ -7,16 +7,15 @@ archive in the program itself and passes each task its part.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
-from fairway.pipeline.exchange import BatchMapper, in_tasks
+from fairway.pipeline.exchange import BatchMapper, in_parts
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.session import cores_of
 from fairway.pipeline.sources.options import selection_of
@@ -24,8 +23,6 @@ from fairway.pipeline.sources.parquet_scan import FACTS, Footers, ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, even_runs
 
-PLAN_BYTES: Final = 1_048_576
-"""Largest plan inside a task's function, which Spark copies to every task."""
 _TASKS_PER_CORE: Final = 2
 
 
@@ -73,7 +70,8 @@ def map_scan(
     It is equivalent to `frame_of` with ``mapInArrow``, but the JVM does not copy the messages. Batches have no instants
     (`ARROW_SCHEMA`).
     """
-    return mapped_parts(spark, scan.for_tasks().read, scan.plan(partitions, cores_of(spark)), work, schema)
+    read = scan.for_tasks().read
+    return in_parts(spark, scan.plan(partitions, cores_of(spark)), lambda part: work(read(part)), schema)
 
 
 def all_footers(spark: SparkSession, scan: ParquetScan) -> Footers:
@@ -86,7 +84,7 @@ def all_footers(spark: SparkSession, scan: ParquetScan) -> Footers:
     if known.files == len(states):
         return known
     parts = even_runs(states, [1] * len(states), _TASKS_PER_CORE * cores_of(spark))
-    rows = mapped_parts(spark, scan.for_tasks().read_facts, parts, iter, FACTS).collect()
+    rows = in_parts(spark, parts, scan.for_tasks().read_facts, FACTS).collect()
     for row in rows:
         if row.error:
             raise ConfigurationError(row.error)
@@ -105,33 +103,3 @@ def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = No
 
 def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return batches_with_instants(batches, WAKU_MESSAGES)
-
-
-def mapped_parts(
-    spark: SparkSession,
-    read: Callable[[Any], Iterator[pa.RecordBatch]],
-    parts: Sequence[Any],
-    work: BatchMapper,
-    schema: str,
-) -> DataFrame:
-    """Return the result of a function over the batches of each part; task n reads part n.
-
-    A plan of more than `PLAN_BYTES` is exchanged as rows, so that each task gets only its own part.
-    """
-    pickled = [pickle.dumps(part) for part in parts]
-    if sum(map(len, pickled)) <= PLAN_BYTES:
-        numbers = spark.range(0, len(parts), 1, len(parts))
-        return in_tasks(numbers, lambda ids: work(_read_all(read, (parts[number] for number in _values(ids)))), schema)
-    plan = pa.table({"id": pa.array(range(len(parts)), pa.int32()), "part": pa.array(pickled, pa.binary())})
-    rows = spark.createDataFrame(plan).repartitionById(len(parts), "id").select("part")
-    return in_tasks(rows, lambda blobs: work(_read_all(read, map(pickle.loads, _values(blobs)))), schema)
-
-
-def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
-def _read_all(read: Callable[[Any], Iterator[pa.RecordBatch]], parts: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        yield from read(part)

@@ -22,6 +22,7 @@ from fairway.pipeline.schema import arrow_schema, columns_of
 from fairway.pipeline.sources.stream import short_errors
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES
 from fairway.pipeline.streaming.batch_table import BatchTable, between
+from fairway.pipeline.versions import OneVersion
 
 _FORMAT: Final = "fairway-recorded"
 _BEFORE_ALL: Final = -1
@@ -62,7 +63,7 @@ class RecordedPart(InputPartition):
     through: int
 
 
-class RecordedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RecordedReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, place: Path, files_per_batch: int) -> None:

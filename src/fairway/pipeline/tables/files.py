@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import Batches, in_tasks, note, notes_of, taken
+from fairway.pipeline.exchange import Batches, in_parts, note, notes_of, taken
 from fairway.pipeline.instants import with_instants
 from fairway.pipeline.location import has_folders
 from fairway.pipeline.packing import dense_columns
@@ -233,13 +233,11 @@ class TableFiles:
         if isinstance(self.filesystem, LocalFileSystem):
             return spark.read.schema(schema).parquet(*(posixpath.join(self.folder_of(name), file) for file in files))
 
-        def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column("id").to_pylist():
-                    for table in self.read(name, [files[number]]):
-                        yield from table.to_batches(max_chunksize=_FRAME_ROWS)
+        def rows(file: str) -> Batches:
+            for table in self.read(name, [file]):
+                yield from table.to_batches(max_chunksize=_FRAME_ROWS)
 
-        return in_tasks(spark.range(0, len(files), 1, len(files)), rows, schema)
+        return in_parts(spark, files, rows, schema)
 
     def count_values(self, name: str, file: str, column: str) -> int:
         """Return the number of values in all lists of a column of a file; an empty list or null counts as one.

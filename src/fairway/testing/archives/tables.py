@@ -17,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fairway.pipeline.exchange import BatchMapper
+from fairway.pipeline.exchange import BatchMapper, in_tasks
 from fairway.pipeline.instants import batches_with_instants
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, WAKU_MESSAGES
@@ -62,7 +62,7 @@ def generate(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
 
     It is computed again at each use; write or persist it to use it more than once.
     """
-    return task_numbers(spark, plan).mapInArrow(rows_mapper(plan, task_count(plan)), WAKU_MESSAGES)
+    return in_tasks(task_numbers(spark, plan), rows_mapper(plan, task_count(plan)), WAKU_MESSAGES)
 
 
 def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
@@ -70,7 +70,7 @@ def truth(spark: SparkSession, plan: GeneratorPlan) -> DataFrame:
 
     It is computed again at each use, like `generate`.
     """
-    return task_numbers(spark, plan).mapInArrow(facts_mapper(plan, task_count(plan)), FACTS)
+    return in_tasks(task_numbers(spark, plan), facts_mapper(plan, task_count(plan)), FACTS)
 
 
 def rows_mapper(plan: GeneratorPlan, stripes: int = 1) -> BatchMapper:
