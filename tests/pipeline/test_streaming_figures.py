@@ -55,7 +55,7 @@ def test_rows_of_all_sources_are_counted_and_each_micro_batch_is_told_once(figur
     [(2.0, None, 15.0), (2.0, "whole", 15.0), (2.0, "grown", None), (2.0, "unchanged", None), (0.01, "whole", None)],
 )
 def test_only_what_read_all_its_rows_and_took_its_time_has_a_rate(figures, seconds, mode, rate):
-    told = figures.told(Phase.REFRESHED, 1, 30, seconds, mode=mode)
+    told = figures.told(phase=Phase.REFRESHED, batch=1, rows=30, seconds=seconds, mode=mode)
     assert (told.rows_per_s, told.as_json()["rows_per_s"]) == (rate, rate)
 
 

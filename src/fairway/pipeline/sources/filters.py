@@ -44,26 +44,16 @@ def push_filters(selection: Selection, filters: Iterable[Filter]) -> tuple[Selec
 
 def _narrowed(selection: Selection, condition: Filter) -> Selection | None:
     match condition:
-        case EqualTo(attribute=("timestamp_ns",), value=int(value)):
-            return _between(selection, value, value)
-        case GreaterThanOrEqual(attribute=("timestamp_ns",), value=int(value)):
-            return _between(selection, value, MAX_TIMESTAMP_NS)
-        case GreaterThan(attribute=("timestamp_ns",), value=int(value)):
-            return _between(selection, value + 1, MAX_TIMESTAMP_NS)
-        case LessThanOrEqual(attribute=("timestamp_ns",), value=int(value)):
-            return _between(selection, MIN_TIMESTAMP_NS, value)
-        case LessThan(attribute=("timestamp_ns",), value=int(value)):
-            return _between(selection, MIN_TIMESTAMP_NS, value - 1)
-        case EqualTo(attribute=("timestamp",), value=datetime() as value):
-            return _between(selection, _ns(value), _ns(value) + _INSTANT_NS - 1)
-        case GreaterThanOrEqual(attribute=("timestamp",), value=datetime() as value):
-            return _between(selection, _ns(value), MAX_TIMESTAMP_NS)
-        case GreaterThan(attribute=("timestamp",), value=datetime() as value):
-            return _between(selection, _ns(value) + _INSTANT_NS, MAX_TIMESTAMP_NS)
-        case LessThanOrEqual(attribute=("timestamp",), value=datetime() as value):
-            return _between(selection, MIN_TIMESTAMP_NS, _ns(value) + _INSTANT_NS - 1)
-        case LessThan(attribute=("timestamp",), value=datetime() as value):
-            return _between(selection, MIN_TIMESTAMP_NS, _ns(value) - 1)
+        case EqualTo(attribute=("timestamp_ns" | "timestamp",), value=int() | datetime() as value):
+            return _between(selection, *_span(value))
+        case GreaterThanOrEqual(attribute=("timestamp_ns" | "timestamp",), value=int() | datetime() as value):
+            return _between(selection, _span(value)[0], MAX_TIMESTAMP_NS)
+        case GreaterThan(attribute=("timestamp_ns" | "timestamp",), value=int() | datetime() as value):
+            return _between(selection, _span(value)[1] + 1, MAX_TIMESTAMP_NS)
+        case LessThanOrEqual(attribute=("timestamp_ns" | "timestamp",), value=int() | datetime() as value):
+            return _between(selection, MIN_TIMESTAMP_NS, _span(value)[1])
+        case LessThan(attribute=("timestamp_ns" | "timestamp",), value=int() | datetime() as value):
+            return _between(selection, MIN_TIMESTAMP_NS, _span(value)[0] - 1)
         case EqualTo(attribute=("content_topic",), value=str(value)):
             return _topics(selection, [value])
         case In(attribute=("content_topic",), value=values):
@@ -85,9 +75,12 @@ def _between(selection: Selection, start_ns: int, end_ns: int) -> Selection:
     )
 
 
-def _ns(instant: datetime) -> int:
-    """Return the first nanosecond of an instant."""
-    return (instant - _EPOCH) // timedelta(microseconds=1) * _INSTANT_NS
+def _span(value: int | datetime) -> tuple[int, int]:
+    """Return the first and the last nanosecond of an exact time, or of an instant."""
+    if isinstance(value, int):
+        return value, value
+    first_ns = (value - _EPOCH) // timedelta(microseconds=1) * _INSTANT_NS
+    return first_ns, first_ns + _INSTANT_NS - 1
 
 
 def _topics(selection: Selection, values: Iterable[object]) -> Selection | None:

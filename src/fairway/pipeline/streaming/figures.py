@@ -51,50 +51,27 @@ class StreamFigures:
                 continue
             self._told[run] = batch
             self.update()
-            seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / MS_PER_S
             yield self.told(
-                Phase.RECORDED if is_record else Phase.DELIVERED,
-                batch,
-                rows,
-                seconds,
-                _behind_s(progress["sources"]) if is_record else None,
+                phase=Phase.RECORDED if is_record else Phase.DELIVERED,
+                batch=batch,
+                rows=rows,
+                seconds=progress.get("durationMs", {}).get("triggerExecution", 0) / MS_PER_S,
+                behind_s=_behind_s(progress["sources"]) if is_record else None,
             )
 
-    def told(
-        self,
-        phase: Phase,
-        batch: int,
-        rows: int,
-        seconds: float,
-        behind_s: float | None = None,
-        mode: str | None = None,
-    ) -> StreamProgress:
-        """Return the progress of the stream."""
-        return StreamProgress(
-            phase=phase,
-            batch=batch,
-            rows=rows,
-            seconds=round(seconds, 3),
-            recorded=self.recorded,
-            delivered=self.delivered,
-            missing=self.missing,
-            behind_s=behind_s,
-            mode=mode,
-        )
+    def told(self, **step: Any) -> StreamProgress:
+        """Return the progress of the stream after a step, which gives the other fields of `StreamProgress`."""
+        return StreamProgress(recorded=self.recorded, delivered=self.delivered, missing=self.missing, **step)
 
 
 def _behind_s(sources: list[dict[str, Any]]) -> float | None:
     """Return the largest lag behind an archive, in seconds, by the timestamps of messages; None if unknown."""
-    lags = [_lag_ns(source.get("endOffset"), source.get("latestOffset")) for source in sources]
-    known = [lag for lag in lags if lag is not None]
-    return max(known) / NS_PER_S if known else None
-
-
-def _lag_ns(reached: Any, latest: Any) -> int | None:
-    match _decoded(reached), _decoded(latest):
-        case {"timestamp": int(at)}, {"timestamp": int(there)}:
-            return max(0, there - at)
-    return None
+    lags_ns = []
+    for source in sources:
+        match _decoded(source.get("endOffset")), _decoded(source.get("latestOffset")):
+            case {"timestamp": int(reached_ns)}, {"timestamp": int(latest_ns)}:
+                lags_ns.append(max(0, latest_ns - reached_ns))
+    return max(lags_ns) / NS_PER_S if lags_ns else None
 
 
 def _decoded(offset: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -20,10 +21,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
 from fairway.pipeline.run.failures import SlowStartError, named_failures
+from fairway.pipeline.run.folder import read_run
 from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.running import Recorded, run_with
 from fairway.pipeline.run.sources import RunSource, parse_sources
 from fairway.pipeline.run.summary import balance_from
 from fairway.pipeline.session import session_or_own
+from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA
 from fairway.pipeline.streaming import queries
 from fairway.pipeline.streaming.ending import end_query, ending_on_signals, failure_of_query
 from fairway.pipeline.streaming.figures import StreamFigures
@@ -31,10 +35,11 @@ from fairway.pipeline.streaming.folder import DELIVER, RECORD, StreamFolder
 from fairway.pipeline.streaming.late import look_back
 from fairway.pipeline.streaming.options import StreamOptions
 from fairway.pipeline.streaming.progress import Listener, Phase, StreamSummary
-from fairway.pipeline.streaming.refreshing import refresh
 from fairway.pipeline.streaming.settling import settle
 
 _POLL_S: Final = 0.25
+_LOOK_BACK_S: Final = 600.0
+"""Time between two searches for late messages if the tables are made only at the end."""
 _STARTS: Final = 5
 """Starts of a stream if Python starts too slowly for Spark, which has a fixed timeout."""
 
@@ -149,7 +154,8 @@ class _Stream:
 
     def _follow(self, running: Sequence[StreamingQuery]) -> None:
         """Report the progress of queries until one of them ends, or the stop event is set."""
-        due_s = time.monotonic() + self.options.refresh_s
+        interval_s = self.options.refresh_s or _LOOK_BACK_S
+        due_s = time.monotonic() + interval_s
         while not self.stop.is_set():
             ended = [query for query in running if not query.isActive]
             for query in running:
@@ -161,10 +167,12 @@ class _Stream:
                     for failure in filter(None, failures):
                         raise failure
                 return
-            is_due = not self.options.once and self.options.refresh_s and time.monotonic() >= due_s
-            if is_due and self.figures.recorded:
-                took_s = self._timed_refresh()
-                due_s = time.monotonic() + max(self.options.refresh_s, took_s)
+            began_s = time.monotonic()
+            if not self.options.once and began_s >= due_s and self.figures.recorded:
+                if self.options.refresh_s:
+                    self._refresh()
+                self._look_back()
+                due_s = time.monotonic() + max(interval_s, time.monotonic() - began_s)
             self.figures.update()
             self.folder.compact(self.options.join_batches)
             self.stop.wait(_POLL_S)
@@ -175,24 +183,35 @@ class _Stream:
             if self.progress is not None:
                 self.progress(told)
 
-    def _timed_refresh(self) -> float:
-        began_s = time.monotonic()
-        self._refresh()
-        self._look_back()
-        return time.monotonic() - began_s
-
     def _look_back(self) -> int:
         return look_back(self.folder, self.sources, self.options, self.keys)
 
     def _refresh(self) -> dict[str, Any]:
+        """Update the tables by a run over all recorded rows, and return its description (`read_run`).
+
+        So a stream has the same tables as a run over the same rows, in any order of arrival. The run adds the newly
+        recorded rows, or makes the tables anew if it cannot (`fairway.pipeline.run.growth`).
+        """
         self.refreshes += 1
         began_s = time.monotonic()
-        self._say(Phase.REFRESHING, 0, 0.0)
+        self._say(phase=Phase.REFRESHING, rows=0, seconds=0.0)
         self.figures.update()
-        run, mode = refresh(self.spark, self.folder, self.sources, self.options, self.keys)
-        self._say(Phase.REFRESHED, run["balance"]["rows_in"], time.monotonic() - began_s, mode)
+        rows = self.folder.recorded
+        version, through = rows.state()
+        late = Counter(self.folder.late.dataset().to_table(columns=["source"])["source"].to_pylist())
+        recorded = Recorded(
+            uri=f"parquet:{rows.place}@v{version}",
+            described=tuple({"label": one.label, "uri": one.shown, "late": late[one.label]} for one in self.sources),
+            stores=tuple(one.label for one in self.sources if one.label),
+            through=through,
+            rows_after=lambda after, columns: rows.rows(after, through, columns or ARROW_SCHEMA.names),
+        )
+        mode = run_with(self.options.tables, recorded, self.folder.path, keys=self.keys, spark=self.spark).mode
+        run = read_run(self.folder.path)
+        took_s = time.monotonic() - began_s
+        self._say(phase=Phase.REFRESHED, rows=run["balance"]["rows_in"], seconds=took_s, mode=mode)
         return run
 
-    def _say(self, phase: Phase, rows: int, seconds: float, mode: str | None = None) -> None:
+    def _say(self, **step: Any) -> None:
         if self.progress is not None:
-            self.progress(self.figures.told(phase, self.refreshes, rows, seconds, mode=mode))
+            self.progress(self.figures.told(batch=self.refreshes, **step))

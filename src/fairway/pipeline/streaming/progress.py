@@ -58,6 +58,7 @@ class StreamProgress:
         return {
             **asdict(self),
             "phase": self.phase.value,
+            "seconds": round(self.seconds, 3),
             "rows_per_s": None if self.rows_per_s is None else round(self.rows_per_s, 1),
         }
 
