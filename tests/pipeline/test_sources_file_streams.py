@@ -133,6 +133,16 @@ def test_micro_batches_have_as_many_messages_as_allowed_within_a_file_and_beyond
     assert len(found) == 7
 
 
+def test_a_micro_batch_waits_for_its_least_messages(growing):
+    growing.add(range(4))
+    stream = reader(growing, minOffsetsPerTrigger="4")
+    found, offset = batches(stream)
+    growing.add(range(4, 7))
+    assert batches(stream, offset)[0] == []
+    growing.add(range(7, 8))
+    assert (found, batches(stream, offset)[0]) == ([[0, 1, 2, 3]], [[4, 5, 6, 7]])
+
+
 def test_without_a_limit_everything_is_one_micro_batch_and_then_there_is_none(growing):
     growing.add(range(8))
     growing.add(range(8, 12))

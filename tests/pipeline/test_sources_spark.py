@@ -155,7 +155,12 @@ def test_a_stream_goes_on_where_its_checkpoint_ended(spark, tmp_path):
     uri = fill(tmp_path / "a.db", range(10))
 
     def run() -> list[int]:
-        stream = spark.readStream.format("waku").option("maxOffsetsPerTrigger", 4).load(uri)
+        stream = (
+            spark.readStream.format("waku")
+            .option("maxOffsetsPerTrigger", 4)
+            .option("minOffsetsPerTrigger", 4)
+            .load(uri)
+        )
         query = (
             stream.writeStream.format("parquet")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

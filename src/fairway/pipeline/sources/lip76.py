@@ -8,17 +8,16 @@ the file, as soon as the index names their archive.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.options import SourceOptions
-from fairway.pipeline.sources.source_stream import Offset, SourceStream
+from fairway.pipeline.sources.source_stream import Offset, SourceStream, raise_or_warn
 from fairway.pipeline.sources.waku_messages import MessageScan, Selection, arrow_batches, even_runs
 from fairway.storage.archive import ArchiveCursor, ArchivedMessage
 from fairway.storage.lip76 import Lip76Archive, StoredArchive
@@ -49,9 +48,6 @@ class Lip76Scan(MessageScan):
         """Yield the wanted ones of some messages."""
         wanted = self.selection.chosen(filter(self.selection.wants, messages))
         return map(self.selection.matching, arrow_batches(wanted, self.source))
-
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
@@ -170,9 +166,7 @@ class Lip76Stream(SourceStream):
         if all(place.position in begins or place.position - 1 in begins for place in known):
             return
         text = f"{self._scan.source}: the index names no archive where one was read, so 'data' is not the file it was"
-        if self._options.fail_on_data_loss:
-            raise StoreQueryError(f"{text}; the option failOnDataLoss=false goes on with the archives after that place")
-        _LOG.warning(text)
+        raise_or_warn(text, fail=self._options.fail_on_data_loss)
 
 
 def _behind(archive: StoredArchive) -> _Place:

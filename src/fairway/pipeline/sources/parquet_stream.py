@@ -10,7 +10,6 @@ footer. A file without a footer waits; if it was not modified for ``settleMs``, 
 
 from __future__ import annotations
 
-import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +21,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from fairway.errors import ConfigurationError, StoreQueryError
+from fairway.errors import ConfigurationError
 from fairway.pipeline.sources.files_scan import State
 from fairway.pipeline.sources.options import SourceOptions
 from fairway.pipeline.sources.parquet_scan import FOOTERS_AT_ONCE, FileRows, ParquetScan
-from fairway.pipeline.sources.source_stream import Offset, SourceStream
+from fairway.pipeline.sources.source_stream import Offset, SourceStream, raise_or_warn
 from fairway.storage.archive import ArchiveCursor
 
-_LOG: Final = logging.getLogger(__name__)
 _NAME_BYTES: Final = 12
 
 
@@ -174,9 +172,6 @@ class ParquetStream(SourceStream):
             raise
 
     def _check_for_data_loss(self, lost: int) -> None:
-        if not lost:
-            return
-        text = f"{self._scan.source}: {lost} of the files of a micro-batch were removed before they were read"
-        if self._options.fail_on_data_loss:
-            raise StoreQueryError(f"{text}; the option failOnDataLoss=false continues with the remaining messages")
-        _LOG.warning(text)
+        if lost:
+            text = f"{self._scan.source}: {lost} of the files of a micro-batch were removed before they were read"
+            raise_or_warn(text, fail=self._options.fail_on_data_loss)

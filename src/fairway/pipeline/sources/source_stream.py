@@ -83,10 +83,15 @@ def check_for_data_loss(archive: ReadableArchive, reached: ArchiveCursor, source
     first = archive.nth(1, time_slice())
     if first is not None and first <= reached:
         return
-    text = (
+    raise_or_warn(
         f"{source}: nothing up to the offset {offset_of(reached)} is left in the archive, so messages behind it may "
-        "have been dropped unread"
+        "have been dropped unread",
+        fail=fail,
     )
+
+
+def raise_or_warn(text: str, *, fail: bool) -> None:
+    """Raise `StoreQueryError` for messages that may be lost, or warn only (``failOnDataLoss``)."""
     if fail:
         raise StoreQueryError(f"{text}; the option failOnDataLoss=false continues with the remaining messages")
     _LOG.warning(text)

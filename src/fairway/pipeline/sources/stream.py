@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -48,13 +47,6 @@ def short_errors(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
             raise error.with_traceback(None) from None
 
     return wrapper
-
-
-@dataclass(frozen=True)
-class StreamPartition(InputPartition):
-    """The part of a micro-batch that one task reads."""
-
-    part: Any
 
 
 class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -125,13 +117,11 @@ class WakuStreamReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvaila
     @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the parts of a micro-batch."""
-        return [StreamPartition(part) for part in self._stream.parts(start, end)]
+        return [InputPartition(part) for part in self._stream.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one part."""
-        if not isinstance(partition, StreamPartition):
-            raise ConfigurationError(f"a stream of the source 'waku' reads its own partitions, not {partition!r}")
-        for batch in batches_with_instants(self._stream.read(partition.part), WAKU_MESSAGES):
+        for batch in batches_with_instants(self._stream.read(partition.value), WAKU_MESSAGES):
             yield batch.select(self._columns)
 
 

@@ -49,8 +49,8 @@ Examples::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -80,15 +80,6 @@ from fairway.storage.archive import ArchiveCursor
 
 _ALL: Final = tuple(types_of(WAKU_MESSAGES))
 PUSHDOWN_CONF: Final = "spark.sql.python.filterPushdown.enabled"
-
-
-@dataclass(frozen=True)
-class ArchivePartition(InputPartition):
-    """The part of an archive that one task reads."""
-
-    part: Any
-    archive: int = 0
-    """Number of its archive among several."""
 
 
 class WakuDataSource(DataSource):
@@ -167,14 +158,13 @@ class WakuReader(OneVersion, DataSourceReader):
                     check_for_data_loss(
                         archive, self._selection.after, scan.source, fail=self._options.fail_on_data_loss
                     )
-            parts += [ArchivePartition(part, number) for part in scan.plan(self._options.min_partitions)]
+            parts += [InputPartition((number, part)) for part in scan.plan(self._options.min_partitions)]
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one part, one Arrow batch a page."""
-        if not isinstance(partition, ArchivePartition):
-            raise ConfigurationError(f"the source 'waku' reads its own partitions, not {partition!r}")
-        batches = self._scans()[partition.archive].for_tasks().read(partition.part)
+        archive, part = partition.value
+        batches = self._scans()[archive].for_tasks().read(part)
         for batch in batches_with_instants(batches, WAKU_MESSAGES):
             yield batch.select(self._columns)
 

@@ -7,7 +7,6 @@ table can be compacted at any time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,15 +53,6 @@ class RecordedSource(DataSource):
         return RecordedReader(Path(given["path"]), int(given["filespertrigger"]))
 
 
-@dataclass
-class RecordedPart(InputPartition):
-    """The rows of some micro-batches in a file."""
-
-    file: str
-    after: int
-    through: int
-
-
 class RecordedReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans on the driver, reads on the executors."""
 
@@ -94,13 +84,13 @@ class RecordedReader(OneVersion, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return a part for each file with rows of the micro-batches."""
         after, through = int(start["batch"]), int(end["batch"])
-        return [RecordedPart(str(file), after, through) for file, _ in self._table.files(after, through)]
+        return [InputPartition((str(file), after, through)) for file, _ in self._table.files(after, through)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
-        assert isinstance(partition, RecordedPart), "what `partitions` returned"
-        rows = ds.dataset(partition.file, schema=arrow_schema(self._table.schema), format="parquet")
-        chosen = between(partition.after, partition.through)
+        file, after, through = partition.value
+        rows = ds.dataset(file, schema=arrow_schema(self._table.schema), format="parquet")
+        chosen = between(after, through)
         for batch in rows.to_batches(columns=list(columns_of(WAKU_MESSAGES)), filter=chosen, batch_size=_BATCH_ROWS):
             if batch.num_rows:
                 yield batch
