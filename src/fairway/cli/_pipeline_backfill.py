@@ -113,7 +113,8 @@ def _print(summary: BackfillSummary) -> None:
     if summary.damaged:
         out.print(f"{counted(summary.damaged, 'message')} damaged in it")
     if not summary.read:
-        out.print("nothing was read: the source is empty, or the given times, channels and topics select nothing")
+        chosen = "--since, --until, --channel, --topic and --topic-pattern"
+        out.print(f"nothing was read: the source is empty, or {chosen} select nothing")
     if summary.dry_run:
         out.print("nothing was written; to write it, leave --dry-run out")
     else:

@@ -44,7 +44,7 @@ def oddities(
     early, future = _untimely(tables, now_ns)
     foreign = sum(quarantined.get(status, 0) for status in _FOREIGN)
     shards = tables.balance.other_shards
-    late = sum(source.get("late") or 0 for source in tables.manifest["sources"])
+    late = sum(source.get("late", 0) for source in tables.manifest["sources"])
     topics = quarantined.get(Status.BAD_TOPIC.value, 0)
     rows = ", ".join(f"{store.damaged:,} in {short_name(store.source)}" for store in stores if store.damaged)
     by_store = f" (damaged rows: {rows})"
