@@ -21,7 +21,7 @@ import pyarrow as pa
 from fairway.errors import ConfigurationError, StorageError
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.run import RunOptions, RunTables, run, run_with
-from fairway.pipeline.run.growth import WholeRunNeeded
+from fairway.pipeline.run.growth import WholeRunNeeded, new_rows
 from fairway.pipeline.run.growth import growing as growing_run
 from fairway.pipeline.run.growth.growing import grow
 from fairway.pipeline.run.sources import RunSource
@@ -150,14 +150,15 @@ def test_a_message_that_an_archive_lost_needs_a_whole_run(rows, tmp_path):
         assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
-def test_channels_with_too_many_messages_need_a_whole_run(rows, tmp_path, monkeypatch):
+@pytest.mark.parametrize("bound", [(growing_run, "MOST_TOUCHED_ROWS"), (new_rows, "MOST_KNOWN_ROWS")])
+def test_more_messages_than_fit_in_memory_need_a_whole_run(rows, tmp_path, monkeypatch, bound):
     store = SqliteGrowing(tmp_path / "store.db")
     empty_run(tmp_path / "run", f"store={store.uri}")
     first, second, _ = steps(rows)
     store.put(first)
     grown(tmp_path / "run", [f"store={store.uri}"])
     store.put(second)
-    monkeypatch.setattr(growing_run, "MOST_TOUCHED_ROWS", 50)
+    monkeypatch.setattr(*bound, 50)
     with pytest.raises(WholeRunNeeded, match="so many messages that a whole run is cheaper"):
         grown(tmp_path / "run", [f"store={store.uri}"])
     monkeypatch.undo()

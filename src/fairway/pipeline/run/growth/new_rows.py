@@ -22,6 +22,8 @@ from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.files_scan import FilesScan, State
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan
 
+MOST_KNOWN_ROWS: Final = 20_000_000
+"""Most messages of a source that is read in full: the hashes of all of them are in memory."""
 _PIECE_BYTES: Final = 67_108_864
 
 Described = Mapping[str, Any]
@@ -90,13 +92,7 @@ def _state(told: Sequence[Any]) -> State:
 
 def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[pa.Table]:
     """Yield the rows of an archive that the tables do not have from it."""
-    name = pa.scalar(source.label, pa.string())
-    stores = held.all(("message_hash", "sources", "damaged", "copies"))
-    owners, named = [], []
-    for column in (stores["sources"].combine_chunks(), stores["damaged"].combine_chunks()):
-        owners.append(pc.list_parent_indices(column))
-        named.append(pc.list_flatten(column))
-    mine = stores.take(pc.unique(pa.concat_arrays(owners).filter(pc.equal(pa.concat_arrays(named), name))))
+    mine = _rows_from(source, held)
     known = mine["message_hash"].combine_chunks()
     seen = np.zeros(len(known), np.int64)
     for table in _scanned(scan):
@@ -107,10 +103,25 @@ def _unknown(source: RunSource, scan: MessageScan, held: HeldRows) -> Iterator[p
             yield fresh
     if not seen.all():
         raise WholeRunNeeded(f"messages were removed from {source.shown}")
-    holders = pc.add(pc.list_value_length(mine["sources"]), pc.list_value_length(mine["damaged"]))
-    is_alone = pc.equal(holders, 1).to_numpy()
-    if np.where(is_alone, seen != mine["copies"].to_numpy(), seen > 1).any():
+    if np.where(mine["is_alone"].to_numpy(), seen != mine["copies"].to_numpy(), seen > 1).any():
         raise WholeRunNeeded(f"a message is in {source.shown} more than once")
+
+
+def _rows_from(source: RunSource, held: HeldRows) -> pa.Table:
+    """Return hash and copies of the messages of a source, and whether it alone has each."""
+    name = pa.scalar(source.label, pa.string())
+    parts: list[pa.Table] = []
+    for part in held.by_file():
+        stores = part.all(("message_hash", "sources", "damaged", "copies"))
+        lists = [stores[column].combine_chunks() for column in ("sources", "damaged")]
+        owners = pa.concat_arrays([pc.list_parent_indices(column) for column in lists])
+        named = pa.concat_arrays([pc.list_flatten(column) for column in lists])
+        is_alone = pc.equal(pc.add(*map(pc.list_value_length, lists)), 1)
+        rows = stores.select(["message_hash", "copies"]).append_column("is_alone", is_alone)
+        parts.append(rows.take(pc.unique(owners.filter(pc.equal(named, name)))))
+        if sum(rows.num_rows for rows in parts) > MOST_KNOWN_ROWS:
+            raise WholeRunNeeded(f"{source.shown} has so many messages that a whole run is cheaper")
+    return pa.concat_tables(parts)
 
 
 def _scanned(scan: MessageScan) -> Iterator[pa.Table]:
