@@ -23,8 +23,10 @@ from fairway.cli import app
 from fairway.errors import ConfigurationError
 from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.report.causes import Causes
+from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.html import data as embedding
 from fairway.pipeline.report.html import write_html_report
+from fairway.pipeline.report.tables import causes, data_tables
 from fairway.pipeline.report.terminal import print_run_report
 from fairway.pipeline.run.reading import RunTables
 from fairway.visible import visible
@@ -484,6 +486,18 @@ def test_causes_are_counted_and_say_what_to_do(tmp_path):
     assert [(each["cause"], each["count"]) for each in told["causes"]] == [("no-store", 3)]
     (to_do,) = (each for each in told["to_do"] if each["section"] == "gaps")
     assert to_do["what"] == "3 of 3 lost messages: other participants had them, no store has them."
+
+
+def test_damaged_messages_are_among_the_causes_and_all_shares_add_up(tmp_path):
+    hint = b"d" * 32
+    rows = [gap("tiny", 1) | {"retrieval_hint": hint}, gap("tiny", 2), gap("tiny", 3)]
+    quarantined = [{"message_hash": hint, "status": "hash-mismatch", "payload_bytes": 1, "timestamp_ns": BEGIN}]
+    tables = {"missing_messages": rows, "quarantine": quarantined, "channel_stats": [stats("tiny", 9, 3)]}
+    found = Findings(RunTables(run_folder(tmp_path / "run", tables)))
+    assert [row[1] for row in causes(found.report).rows] == ["2 of 3 (66.7%)", "1 of 3 (33.3%)"]
+    assert data_tables(found)["lost"].total == 3
+    assert (found.report.headline.lost, found.report.headline.damaged) == (2, 1)
+    assert [each.what for each in found.report.to_do] == ["1 message in quarantine as hash-mismatch."]
 
 
 def to_dos(tmp_path: Path, tables: dict[str, list[dict]], section: str, **changes) -> list[dict]:

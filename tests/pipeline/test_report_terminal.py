@@ -118,6 +118,11 @@ def test_what_should_be_done_comes_before_everything_but_the_headline():
     assert "Nothing to do." in rendered(EMPTY)
 
 
+def test_held_up_messages_are_counted_below_what_should_be_done():
+    text = rendered(replace(FULL, to_do=()))
+    assert text.index("Nothing to do.") < text.index("40 (3.3%) are held up")
+
+
 def test_a_report_without_messages_says_so():
     assert "No channel message is known." in rendered(EMPTY)
 
@@ -134,6 +139,19 @@ def test_a_table_fits_a_terminal_of_eighty_columns_without_losing_a_figure():
     assert max(map(len, text.splitlines())) <= 80
     for figure in ["1,207", "abababababab…", "7 (0.6%)", "1.08 min", "2025-10-09 08:53:20", "1 of 9 shown"]:
         assert figure in text
+
+
+def test_a_narrow_terminal_shows_whole_words_and_figures_and_names_the_columns_that_it_leaves_out():
+    columns = {"cause": ColumnKind.WORD, "that is": ColumnKind.TEXT} | {
+        f"figure {n}": ColumnKind.SHARE for n in range(9)
+    }
+    row = ("quarantined: hash-mismatch", "every store that has it has it damaged", *["1,207 (99.3%)"] * 9)
+    text = printed(render_table(small_table("Wide", columns, [row])), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert "…" not in text
+    assert text.count("1,207 (99.3%)") == 2
+    left_out = " ".join(text.partition("also shows: ")[2].split())
+    assert left_out == ", ".join(f"figure {n}" for n in range(2, 9))
 
 
 def test_what_is_absent_is_unknown_or_a_dash():

@@ -50,7 +50,11 @@ def oddities(
     by_store = f" (damaged rows: {rows})"
     found = (
         ("damaged-copies", repairable, f"{_are(repairable, 'copy', 'copies')} damaged, and intact elsewhere{by_store}"),
-        ("damaged-messages", damaged, f"{_are(damaged, 'message')} damaged in every store that has it{by_store}"),
+        (
+            "damaged-messages",
+            damaged,
+            f"{_are(damaged, 'message')} damaged in every store that has {'it' if damaged == 1 else 'them'}{by_store}",
+        ),
         ("bad-topics", topics, f"{_have(topics)} a topic that is not UTF-8"),
         ("foreign", foreign, f"{_are(foreign, 'message')} of other applications"),
         ("several-shards", shards, f"{_are(shards, 'message')} the sending of another one on a further shard"),

@@ -339,7 +339,7 @@ def _lost(found: Findings) -> tuple[list[Row], int]:
         }
         for each in found.lost
     ]
-    return rows, found.report.headline.lost
+    return rows, sum(found.causes.values())
 
 
 def _held_up_by(found: Findings) -> Counter[tuple[str, str]]:
@@ -432,14 +432,18 @@ def _greatest(tables: RunTables, table: str, columns: Sequence[str], order: Orde
 
 def causes(report: ArchiveReport) -> ReportTable:
     """Return the causes of losses, and the circumstances at the first citations."""
-    lost = report.headline.lost
+    missing = sum(each.count for each in report.causes)
     rows = [
-        (each.cause if each.status is None else f"{each.cause}: {each.status}", of(each.count, lost), each.meaning)
+        (each.cause if each.status is None else f"{each.cause}: {each.status}", of(each.count, missing), each.meaning)
         for each in report.causes
     ]
-    meant = "when it was first cited; that explains it, perhaps"
-    rows += [(each, of(number, lost), meant) for each, number in report.circumstances.items()]
-    columns = {"cause, or circumstance": ColumnKind.TEXT, "lost messages": ColumnKind.SHARE, "that is": ColumnKind.TEXT}
+    meant = "at its first citation; it may explain the loss"
+    rows += [(each, of(number, missing), meant) for each, number in report.circumstances.items()]
+    columns = {
+        "cause, or circumstance": ColumnKind.TEXT,
+        "lost or damaged": ColumnKind.SHARE,
+        "that is": ColumnKind.TEXT,
+    }
     return small_table("Why they are lost", columns, rows)
 
 

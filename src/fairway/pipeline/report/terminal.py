@@ -94,7 +94,12 @@ def render_summary(report: ArchiveReport) -> RenderableType:
     lines = _headline(report.headline)
     if (selection := selection_text(report.selection)) is not None:
         lines.append(escape(selection))
-    below = [*_whole(report), *_acknowledged(report), *(escape(odd.text) for odd in report.oddities)]
+    below = [
+        *_whole(report),
+        *_held_up(report.headline),
+        *_acknowledged(report),
+        *(escape(odd.text) for odd in report.oddities),
+    ]
     parts = ("\n".join(lines), "", _to_do(report.to_do), "", "\n".join(below))
     title = plain(report.archive)
     return Panel(Group(*parts), title=title, title_align="left", border_style="blue", expand=False)
@@ -121,12 +126,19 @@ def _headline(told: Headline) -> list[str]:
     lines = [f"Of [bold]{counted(told.known, 'message')} known[/], {', '.join(words)}."]
     if told.incomplete:
         lines.append(f"{told.incomplete:,} ({percent(told.incomplete, told.known)}) are segments that lack the others.")
+    return lines
+
+
+def _held_up(told: Headline) -> list[str]:
+    lines = []
     if told.held_up:
         share = percent(told.held_up, told.known)
-        lines.append(f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before")
-        lines.append("them comes or is given up")
+        lines.append(
+            f"{told.held_up:,} ({share}) are held up: a participant delivers them once a lost one before them arrives "
+            "or is given up."
+        )
     if told.undetermined:
-        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up.")
+        lines.append(f"Of {told.undetermined:,} it is not computed whether they are held up (--max-channel-bytes).")
     return lines
 
 

@@ -181,7 +181,8 @@ def _losses(report: ArchiveReport) -> Iterator[ToDo]:
     for cause, action in _FOR_LOSSES.items():
         number = sum(each.count for each in report.causes if each.cause == cause.value)
         if number:
-            yield ToDo(what=f"{number:,} of {lost:,} lost messages: {_LOST[cause]}.", action=action, section="gaps")
+            what = f"{number:,} of {counted(lost, 'lost message')}: {_LOST[cause]}."
+            yield ToDo(what=what, action=action, section="gaps")
 
 
 def _lacking(stores: Sequence[StoreReport], uris: Mapping[str | None, str]) -> Iterator[ToDo]:
@@ -263,7 +264,9 @@ def _quarantine(counts: dict[str, int]) -> Iterator[ToDo]:
     for status, action in _FOR_QUARANTINE.items():
         if counts.get(status):
             yield ToDo(
-                what=f"{counts[status]:,} messages are in quarantine as {status}.", action=action, section="quarantine"
+                what=f"{counted(counts[status], 'message')} in quarantine as {status}.",
+                action=action,
+                section="quarantine",
             )
 
 

@@ -41,8 +41,9 @@ def channels(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     names = [channel.channel_id for channel in worst]
     lost = [(channel.messages.lost, channel.messages.known) for channel in worst]
     held_up = [(channel.messages.held_up, channel.messages.known) for channel in worst]
+    lead += " p50 and p95: the times within which 50 % and 95 % of the acknowledged messages were first acknowledged."
     return (
-        f"{lead} Half within, 95 % within: of those acknowledged, after how long by the first.",
+        lead,
         _shares(charts, "Lost, of the messages known", lead, names, lost),
         _shares(charts, "Held up, of the messages known", lead, names, held_up),
         rows,
@@ -89,11 +90,11 @@ def gaps(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     )
     described = f"{lead} A stretch is darker the greater the share of its messages that is lost."
     untold = (
-        "An archive does not hold when a participant asked a store, nor when a message came to one. So it cannot be "
-        "told which message came to its store too late."
+        "An archive does not record when a participant queried a store, nor when a store received a message. So no "
+        "figure shows which messages reached their store too late."
     )
     return (
-        f"{lead} {untold} Holds up: messages that wait for it, and for none that is given up later.",
+        f"{lead} {untold} Holds up: the messages for which it is the last to wait for.",
         html_table(causes(report), wide=True),
         charts.lanes("Share lost, by the time of the first citation", described, lanes, time_ticks(axis)),
         rows,

@@ -119,9 +119,9 @@ def _read(report: ArchiveReport) -> str:
     return (
         f"Read: {text(report.archive)}. {counted(report.messages, 'distinct Waku message')}, "
         f"{size_text(report.payload_bytes)} of payload{span}, {counted(report.channel_count, 'channel')}. "
-        "A message is here an SDS message that carries something; one in segments is several. Readable, lost and "
-        "incomplete ones are all that are known. Held up: there, but a live participant delivers it only once a lost "
-        "one before it comes or is given up."
+        "A message is an SDS message with content; a message in segments counts as several. Each known message is "
+        "readable, lost, damaged or incomplete. A held-up message is there, but a live participant delivers it only "
+        "after a lost one before it arrives or is given up."
     )
 
 
