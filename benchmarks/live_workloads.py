@@ -279,7 +279,7 @@ def _hasty(history: int, faster: int) -> ReliableChannelOptions:
     usual = ReliableChannelOptions()
     return ReliableChannelOptions(
         sync_min_interval_ms=30_000 // faster,
-        retry_interval_ms=usual.retry_interval_ms // faster,
+        retry_interval_ms=30_000 // faster,
         retrieve_frequency_ms=10_000 // faster,
         sweep_in_buf_interval_ms=usual.sweep_in_buf_interval_ms // faster,
         advanced=Advanced(max_store_queries_per_minute=usual.advanced.max_store_queries_per_minute * faster),

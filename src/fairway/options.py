@@ -346,8 +346,9 @@ class ReliableChannelOptions:
     sync_min_interval_ms: int | None = None
     """Sync messages are sent at a random time within this after news, and then less and less often; 0 = never.
     None: 2 s, or 30 s under a rate limit."""
-    retry_interval_ms: int = 30_000
-    """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long."""
+    retry_interval_ms: int | None = None
+    """Unacknowledged messages are sent again after this; 0 = never. Possibly acknowledged ones wait twice as long.
+    None: 30 s, and sooner if a participant that is here misses the message."""
     max_retry_attempts: int = 10
     """Retransmissions of a segment before its send fails with `DeliveryError`. A send that failed is sent again at a
     falling rate, from one copy a minute to one an hour for the whole channel. 0 = no retransmissions at all."""

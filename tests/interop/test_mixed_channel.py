@@ -46,10 +46,8 @@ JS_OPTIONS = {
 OUR_OPTIONS = ReliableChannelOptions(
     cluster_id=16,
     shard_count=1,
-    sync_min_interval_ms=1_000,
     retry_interval_ms=RETRY_MS,
     max_retry_attempts=RETRIES,
-    retrieve_frequency_ms=1_000,
     sweep_in_buf_interval_ms=500,
     # js-waku sends every message whole, so what goes to it does, too.
     segmentation=SegmentationConfig(segment_size_bytes=134_000),
@@ -314,7 +312,7 @@ class Conversation:
 def test_with_few_filters_too_all_is_acknowledged_both_ways(js_peer, seed, policy, history, loss):
     """js-waku cites 200 messages unless it is told to cite 2, as SDS recommends; -rP prints how soon it heard."""
     sds = replace(OUR_OPTIONS.sds, bloom_policy=policy)
-    options = replace(OUR_OPTIONS, sync_min_interval_ms=3_000, sds=sds)
+    options = replace(OUR_OPTIONS, sds=sds)
     js_options = {**JS_OPTIONS, "syncMinIntervalMs": 3_000, "causalHistorySize": history}
     ways = {"loss": loss, "seed": seed, "transport": "tcp", "options": options, "js_options": js_options}
 

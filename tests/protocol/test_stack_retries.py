@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fairway.events import (
     DeliveryError,
     MessagePossiblyAcknowledged,
@@ -198,4 +200,55 @@ def test_a_copy_that_was_under_way_when_the_program_ended_is_sent_again(peer):
         alice.pass_time(1_000, answer=False)
     alice = alice.restart()
     alice.pass_time(120_000)
+    assert alice.published(Purpose.RETRY)
+
+
+def retry_after(peer, *, told_ms, has_store=False, **options):
+    """Return when a message is sent again to a participant that shows each ``told_ms`` that it misses it."""
+    alice, bob = peer("alice", ReliableChannelOptions(sync_min_interval_ms=0, **options)), peer("bob")
+    if not has_store:
+        alice.do(alice.stack.store_disconnected(alice.now_ms))
+    alice.send(b"received")
+    alice.answer()
+    bob.receive(*alice.content())
+    bob.pass_time(5_000)
+    alice.receive(bob.published(Purpose.SYNC)[0])
+    alice.now_ms = bob.now_ms
+    alice.send(b"missed")
+    alice.answer()
+    sent_ms, told = alice.now_ms, len(bob.published(Purpose.SYNC))
+    while not alice.published(Purpose.RETRY) and alice.now_ms < sent_ms + 60_000:
+        alice.pass_time(told_ms)
+        bob.pass_time(alice.now_ms - bob.now_ms)
+        bob.stack.sync_timer.send_soon(bob.now_ms)
+        alice.receive(*bob.published(Purpose.SYNC)[told:])
+        told = len(bob.published(Purpose.SYNC))
+        alice.tick()
+    return alice.now_ms - sent_ms
+
+
+def test_a_participant_that_is_here_gets_a_message_that_it_misses_again_within_seconds(peer):
+    assert 2_000 <= retry_after(peer, told_ms=1_000) <= 8_000
+
+
+def test_with_a_store_it_has_the_time_to_ask_that_first(peer):
+    assert 10_000 <= retry_after(peer, told_ms=1_000, has_store=True) <= 20_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"retry_interval_ms": 30_000}, {"rate_limit": RateLimitConfig(enabled=True, messages_per_epoch=10_000)}],
+    ids=["set", "limited"],
+)
+def test_an_interval_of_retries_that_is_set_or_a_rate_limit_is_kept(peer, options):
+    assert retry_after(peer, told_ms=1_000, **options) >= 30_000
+
+
+def test_without_a_sign_that_somebody_misses_it_a_message_is_sent_again_after_30_s(peer):
+    alice = peer("alice", QUIET)
+    alice.do(alice.stack.store_disconnected(alice.now_ms))
+    alice.send(b"hello")
+    alice.pass_time(29_999)
+    assert not alice.published(Purpose.RETRY)
+    alice.pass_time(1)
     assert alice.published(Purpose.RETRY)

@@ -159,11 +159,12 @@ def load_options(
     # from_mapping refuses an unknown name.
     base = (profile or next((each for each in Profile if each.value == named), Profile.WAKU)).options()
     if node is not None and node.startswith(_LOCAL):
-        retry_interval = min(base.retry_interval_ms, LOCAL_INTERVAL_MS)
+        usual_ms = 30_000 if base.retry_interval_ms is None else base.retry_interval_ms
+        retry_interval = min(usual_ms, LOCAL_INTERVAL_MS)
         base = replace(
             base,
             retry_interval_ms=retry_interval,
-            max_retry_attempts=base.max_retry_attempts * base.retry_interval_ms // retry_interval,
+            max_retry_attempts=base.max_retry_attempts * usual_ms // retry_interval,
         )
     options = ReliableChannelOptions.from_mapping(_overlay(asdict(base), mapping)) if mapping else base
     return replace(

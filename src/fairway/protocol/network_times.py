@@ -23,6 +23,10 @@ _LONGEST_ANSWER_MS: Final = 10_000
 _SYNC_MS: Final = 2_000
 _LIMITED_SYNC_MS: Final = 30_000
 """Interval of sync messages under a rate limit, as in RELIABLE-CHANNEL-API."""
+_LEAST_RETRY_MS: Final = 2_000
+_LONGEST_RETRY_MS: Final = 30_000
+_STORE_FIRST_MS: Final = 10_000
+"""Time in which a participant gets a message from a store."""
 _REPAIR_MS: Final = 30_000
 """T_min with a store or under a rate limit, as js-waku has it."""
 _LEAST_REPAIR_MS: Final = 1_000
@@ -66,6 +70,8 @@ class NetworkTimes:
         """From the first citation of a message to its arrival without a request."""
         self.answers = SmoothedTime()
         """From a store query by hash to its answer."""
+        self.acknowledgements = SmoothedTime()
+        """From a message that was sent once to its first acknowledgement."""
 
     def note_lateness(self, late_ms: int) -> None:
         """Note that a missing message arrived without a request."""
@@ -79,6 +85,12 @@ class NetworkTimes:
         if fixed_ms is not None:
             return fixed_ms
         return _LIMITED_SYNC_MS if self.is_limited else _SYNC_MS
+
+    @property
+    def retry_ms(self) -> int:
+        """Time after which a participant that misses a message gets it again; with a store it asks that first."""
+        usual_ms = self.acknowledgements.within(_LEAST_RETRY_MS, _LONGEST_RETRY_MS, _LEAST_RETRY_MS)
+        return max(usual_ms, _STORE_FIRST_MS) if self.has_store else usual_ms
 
     @property
     def repair_ms(self) -> int:

@@ -9,6 +9,7 @@ from fairway.protocol.encryption import Encryption, waku_version_of
 from fairway.protocol.encryption.ciphering import Ciphering
 from fairway.protocol.journal import Journal
 from fairway.protocol.limits import LimitWatch
+from fairway.protocol.network_times import NetworkTimes
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
 from fairway.protocol.statistics import Tally
@@ -28,6 +29,7 @@ class Shared:
     journal: Journal
     tally: Tally
     limits: LimitWatch
+    times: NetworkTimes
 
     @classmethod
     def of(
@@ -61,4 +63,5 @@ class Shared:
             journal=journal,
             tally=Tally(),
             limits=LimitWatch(),
+            times=NetworkTimes(options),
         )

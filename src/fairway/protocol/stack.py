@@ -35,7 +35,6 @@ from fairway.protocol.incoming.opening import OpenedMessage, Opener, ReceivedWak
 from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.network_times import NetworkTimes
 from fairway.protocol.notices import Notices
 from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
 from fairway.protocol.outgoing.request_table import RequestTable
@@ -112,7 +111,7 @@ class Stack:
         self.sds, self._segmenter, self._ciphering = shared.sds, shared.segmenter, shared.ciphering
         self._tally, self._limits = shared.tally, shared.limits
         self._jitter = Jitter(seed)
-        self._times = NetworkTimes(options)
+        self._times = shared.times
         self.sync_timer = SyncTimer(
             lambda: self._times.sync_interval_ms,
             self._jitter,
@@ -619,8 +618,10 @@ class Stack:
             case _ if from_store:
                 return
             case MessageArrived(kind=Kind.SYNC, message=message):
-                is_behind, wrote_newest = self.sds.compare(message, now_ms)
-                self.sync_timer.sync_received(now_ms, is_behind=is_behind, wrote_newest=wrote_newest)
+                misses, wrote_newest = self.sds.compare(message, now_ms)
+                self.sync_timer.sync_received(now_ms, is_behind=misses is not None, wrote_newest=wrote_newest)
+                if misses is not None:
+                    self._sending.retries.is_missed(misses, now_ms)
             case MessageIgnored(why=Ignored.DUPLICATE):
                 self.sync_timer.copy_received(now_ms)
 

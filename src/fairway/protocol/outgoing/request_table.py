@@ -52,6 +52,8 @@ _PLAIN: Final[dict[type, Callable[[Any], Any]]] = {
 """Conversion of a value for a row, by type; all other values are persisted unchanged."""
 MAX_DELIVERED: Final = 1_000
 """Delivered sends in the table; a repeated ``send`` may require more acknowledgements of one of them."""
+INTERVAL_MS: Final = 30_000
+"""Retry interval if none is set, as in RELIABLE-CHANNEL-API."""
 _ACKNOWLEDGED_WITHIN_MS: Final = 330_000
 """Time for an acknowledgement without retries: as long as with the default retries."""
 OVERHEAD_BYTES: Final = 4_096
@@ -90,7 +92,8 @@ class RequestTable:
     """All sends that are not forgotten."""
 
     def __init__(self, journal: Journal, options: ReliableChannelOptions) -> None:
-        self.interval_ms = options.retry_interval_ms or _ACKNOWLEDGED_WITHIN_MS
+        interval_ms = options.retry_interval_ms
+        self.interval_ms = INTERVAL_MS if interval_ms is None else interval_ms or _ACKNOWLEDGED_WITHIN_MS
         """Time for an acknowledgement before a segment is sent again."""
         self.open: dict[str, SendRequest] = {}
         self.failed: OrderedDict[str, SendRequest] = OrderedDict()

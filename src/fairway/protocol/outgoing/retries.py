@@ -40,8 +40,9 @@ class Retries:
 
     def __init__(self, shared: Shared, requests: RequestTable, sends: Sends, outbound: TransmissionQueue) -> None:
         options = shared.options
-        self._max_retries = options.max_retry_attempts if options.retry_interval_ms else 0
-        self._retry_interval_ms = options.retry_interval_ms
+        self._max_retries = 0 if options.retry_interval_ms == 0 else options.max_retry_attempts
+        self._is_adaptive = options.retry_interval_ms is None
+        self._times = shared.times
         self._max_active = options.advanced.max_active_retries
         self._queries_store = options.retrieve_frequency_ms != 0
         self._sds, self._limits = shared.sds, shared.limits
@@ -99,6 +100,20 @@ class Retries:
         if segment.attempts == 1 and not segment.acknowledged_by:
             self._requests.plan_retry(segment, now_ms)
 
+    def is_missed(self, sds_id: str, now_ms: int) -> None:
+        """Plan a retry now for a segment that a participant misses although it had time to acknowledge it.
+
+        This time (`NetworkTimes.retry_ms`) doubles with each attempt, up to the retry interval.
+        """
+        segment = self._sends.live(sds_id)
+        if segment is None or segment.retry_at is None or not segment.has_left or not self._max_retries:
+            return
+        if not self._is_adaptive or self._times.is_limited or not self._requests.needs_retry(segment):
+            return
+        sent_ms = segment.retry_at - self._requests.next_retry_of(segment, 0)
+        if now_ms >= sent_ms + (self._times.retry_ms << min(segment.attempts - 1, self._max_retries)):
+            self._requests.plan_retry(segment, now_ms)
+
     def reviewed(self, review: Review, now_ms: int) -> list[Effect]:
         """Apply evidence about a segment, and drop retransmissions that its send no longer needs."""
         segment, requests = self._sends.live(review.message_id), self._requests
@@ -106,6 +121,8 @@ class Retries:
             return []
         first_sign = review.evidence is None and not (segment.possibly or segment.acknowledged_by)
         request = requests.of(segment)
+        if segment.attempts == 1 and not segment.acknowledged_by and review.evidence is not None:
+            self._times.acknowledgements.note(max(0, now_ms - segment.made_ms))
         events = requests.review(review, now_ms)
         if request.state is RequestState.OVERDUE and review.evidence is not None:
             self._overdue.progressed(now_ms)
@@ -113,7 +130,7 @@ class Retries:
             self._sends.close(request, RequestStep.ACKNOWLEDGED, now_ms)
             return [*emit(*events), *self._sends.evict(now_ms)]
         if first_sign and segment.retry_at is not None and requests.waits_longer(segment):
-            requests.plan_retry(segment, segment.retry_at + self._retry_interval_ms)
+            requests.plan_retry(segment, segment.retry_at + requests.interval_ms)
         is_queued_again = segment.has_left and self._outbound.is_queued(segment.sds_id)
         if is_queued_again and not requests.needs_retry(segment):
             self._outbound.discard(segment.sds_id)

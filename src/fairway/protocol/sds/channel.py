@@ -82,8 +82,8 @@ _MAX_SAME_ID: Final = 16
 class Compared(NamedTuple):
     """How a message of another participant relates to the newest message of the history."""
 
-    is_behind: bool
-    """Whether its sender seems not to have the newest message."""
+    misses: str | None
+    """Id of the newest message if its sender seems not to have that; otherwise None."""
     wrote_newest: bool
     """Whether its sender is the author of the newest message."""
 
@@ -477,10 +477,11 @@ class MessageChannel:
         """
         newest = self.history.last(self._latest_lamport(now_ms))
         if not newest:
-            return Compared(is_behind=False, wrote_newest=False)
+            return Compared(misses=None, wrote_newest=False)
         cited = {entry.message_id for entry in message.causal_history}
+        is_behind = newest[-1].message_id not in cited and all(map(self._already_received, cited))
         return Compared(
-            is_behind=newest[-1].message_id not in cited and all(map(self._already_received, cited)),
+            misses=newest[-1].message_id if is_behind else None,
             wrote_newest=newest[-1].sender_id == message.sender_id,
         )
 
