@@ -6,7 +6,8 @@ micro-batch reads the same range: no message is skipped or repeated.
 Senders choose timestamps, and a message arrives at a store shortly after its timestamp. Without a bound, a stream could
 pass a message before it arrives, and one message dated next year would move the stream past all others. So a stream
 reads only up to the present minus ``settleMs``; a message dated in the future waits until then. A store may receive
-older messages later, for example when it synchronises with others after an outage; only a batch read returns these.
+older messages later, for example when it synchronises with others after an outage. This stream skips them; a table has
+them, and `fairway.pipeline.streaming.late` finds them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Final
 
@@ -138,8 +138,8 @@ class _Stream:
         )
 
     @contextmanager
-    def _query(self, name: str, *, once: bool | None = None) -> Iterator[StreamingQuery]:
-        options = self.options if once is None else self.options.ending_when_done()
+    def _query(self, name: str, *, once: bool = False) -> Iterator[StreamingQuery]:
+        options = replace(self.options, once=once or self.options.once)
         if name == RECORD:
             query = queries.record(self.spark, self.folder, self.sources, options, self.keys)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairway.errors import ConfigurationError
@@ -65,7 +65,3 @@ class StreamOptions:
     def identity(self) -> dict[str, Any]:
         """Return the options that must be the same at each start, as values for JSON."""
         return self.tables.as_json()
-
-    def ending_when_done(self) -> StreamOptions:
-        """Return a copy for a stream that ends after all messages that it has now (``once``)."""
-        return replace(self, once=True)
