@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import ClassVar, Final, Self
 from urllib.parse import unquote
 
@@ -124,11 +125,11 @@ class FilesScan(MessageScan):
             if itself.type == FileType.NotFound:
                 raise self._missing(".")
         known = self.names_in_log()
-        matches = None if self.pattern is None else re.compile(_regex_of(self.pattern) + r"(?:/.*)?")
+        patterns = list(_patterns_of(self.pattern or "*"))
         is_there = False
         for file in self.place.files(recursive=True):
             name = self.place.beneath(file)
-            if (matches is None or matches.fullmatch(name)) and (
+            if any(_matches(name, pattern) for pattern in patterns) and (
                 not _is_hidden(name) if known is None else name in known
             ):
                 is_there = True
@@ -156,23 +157,19 @@ def split_pattern(place: Location) -> tuple[Location, str | None]:
     return Location(place.filesystem, "/".join(parts[:fixed]) or "/", shown or "."), pattern
 
 
-def _regex_of(pattern: str) -> str:
-    """Return a pattern of Hadoop as a regular expression; no wildcard matches a slash."""
-    signs = {"*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")", ",": ","}
-    found, in_braces, place = "", 0, 0
-    while place < len(pattern):
-        sign = pattern[place]
-        if sign == "[" and (end := pattern.find("]", place + 2)) > 0:
-            inside = pattern[place + 1 : end]
-            found += f"[{'^' if inside[0] in '!^' else ''}{re.escape(inside.lstrip('!^')).replace(chr(92) + '-', '-')}]"
-            place = end
-        elif sign == "," and in_braces:
-            found += "|"
-        else:
-            in_braces += (sign == "{") - (sign == "}")
-            found += signs.get(sign, re.escape(sign))
-        place += 1
-    return found
+def _patterns_of(pattern: str) -> Iterator[list[str]]:
+    """Yield the patterns of each part of a path, for each choice in braces."""
+    if (braces := re.search(r"\{([^{}]*)\}", pattern)) is None:
+        yield pattern.replace("[^", "[!").split("/")
+    else:
+        for choice in braces[1].split(","):
+            yield from _patterns_of(pattern[: braces.start()] + choice + pattern[braces.end() :])
+
+
+def _matches(name: str, pattern: Sequence[str]) -> bool:
+    """Return whether a file has a path that matches, or is in a folder that does."""
+    parts = name.split("/")
+    return len(parts) >= len(pattern) and all(map(fnmatchcase, parts, pattern))
 
 
 def _is_hidden(name: str) -> bool:

@@ -7,11 +7,10 @@ archive in the program itself and passes each task its part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from fairway.errors import ConfigurationError
@@ -22,8 +21,6 @@ from fairway.pipeline.sources.options import selection_of
 from fairway.pipeline.sources.parquet_scan import FACTS, Footers, ParquetScan
 from fairway.pipeline.sources.places import scan_of
 from fairway.pipeline.sources.waku_messages import WAKU_MESSAGES, MessageScan, even_runs
-
-_TASKS_PER_CORE: Final = 2
 
 
 def open_source(
@@ -59,7 +56,8 @@ def open_source(
     for an invalid URI, and the errors of an archive that cannot be opened.
     """
     selection = selection_of(since=since, until=until, channels=channels, topics=topics, topics_pattern=topics_pattern)
-    return frame_of(spark, scan_of(uri, selection, label), partitions)
+    work = partial(batches_with_instants, ddl=WAKU_MESSAGES)
+    return map_scan(spark, scan_of(uri, selection, label), work, WAKU_MESSAGES, partitions)
 
 
 def map_scan(
@@ -67,8 +65,8 @@ def map_scan(
 ) -> DataFrame:
     """Return the result of a function over the messages of a read, batch by batch, in the tasks that read them.
 
-    It is equivalent to `frame_of` with ``mapInArrow``, but the JVM does not copy the messages. Batches have no instants
-    (`ARROW_SCHEMA`).
+    It is equivalent to `open_source` with ``mapInArrow``, but the JVM does not copy the messages. Batches have no
+    instants (`ARROW_SCHEMA`).
     """
     read = scan.for_tasks().read
     return in_parts(spark, scan.plan(partitions, cores_of(spark)), lambda part: work(read(part)), schema)
@@ -83,7 +81,7 @@ def all_footers(spark: SparkSession, scan: ParquetScan) -> Footers:
     known = scan.footers or scan.footers_on_driver()
     if known.files == len(states):
         return known
-    parts = even_runs(states, [1] * len(states), _TASKS_PER_CORE * cores_of(spark))
+    parts = even_runs(states, [size_bytes for _, size_bytes, _ in states], cores=cores_of(spark))
     rows = in_parts(spark, parts, scan.for_tasks().read_facts, FACTS).collect()
     for row in rows:
         if row.error:
@@ -94,12 +92,3 @@ def all_footers(spark: SparkSession, scan: ParquetScan) -> Footers:
         have_hashes=all(row.have_hashes for row in rows),
         name_stores=any(row.name_stores for row in rows),
     )
-
-
-def frame_of(spark: SparkSession, scan: MessageScan, partitions: int | None = None) -> DataFrame:
-    """Return the rows of a read, planned now and read by the executors when the frame is used."""
-    return map_scan(spark, scan, _told, WAKU_MESSAGES, partitions)
-
-
-def _told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches_with_instants(batches, WAKU_MESSAGES)
