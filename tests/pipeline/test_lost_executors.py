@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyspark
 
@@ -79,12 +81,6 @@ CLUSTER = textwrap.dedent("""
         os.kill(rng.choice(victims), signal.SIGKILL)
         print("killed", moment, flush=True)
         return True
-""")
-
-RUN = CLUSTER + textwrap.dedent("""
-    from deltalake import DeltaTable
-
-    from fairway.pipeline.run import RunTables, run
 
 
     def kill():
@@ -102,6 +98,12 @@ RUN = CLUSTER + textwrap.dedent("""
                     if (is_late or killed) and is_chosen and kill_one(f"in stage {stage} after {told}"):
                         killed.add(stage)
             time.sleep(0.005)
+""")
+
+RUN = CLUSTER + textwrap.dedent("""
+    from deltalake import DeltaTable
+
+    from fairway.pipeline.run import RunTables, run
 
 
     def read():
@@ -127,6 +129,37 @@ RUN = CLUSTER + textwrap.dedent("""
         ended.set()
         reader.join()
     assert not faults, faults
+    spark.stop()
+""")
+
+LIVE = CLUSTER + textwrap.dedent("""
+    from fairway.pipeline.run import run
+    from fairway.storage.nwaku_archive import NwakuArchive
+    from fairway.wire.waku_message import WakuMessage
+
+
+    def write():
+        # A node adds messages of all times to its archive.
+        place, more = (source.removeprefix("sqlite:") for source in sources)
+        with NwakuArchive(more, read_only=True) as archive:
+            left = list(archive.read())
+        while left:
+            with NwakuArchive(place) as archive:
+                for each in [left.pop() for _ in range(min(10, len(left)))]:
+                    message = WakuMessage(
+                        payload=each.payload,
+                        content_topic=each.content_topic,
+                        timestamp_ns=each.timestamp_ns,
+                        meta=each.meta,
+                    )
+                    archive.append(each.pubsub_topic, message, each.message_hash)
+            time.sleep(0.1)
+
+
+    threading.Thread(target=kill, daemon=True).start()
+    threading.Thread(target=write, daemon=True).start()
+    summary = run(sources[:1], out, spark=spark, partitions=8)
+    assert summary.balance.adds_up, summary.balance
     spark.stop()
 """)
 
@@ -218,6 +251,17 @@ def test_executors_may_die_in_any_stage_of_a_run_over_new_sources(sources, quiet
 
     run_and_kill(RUN, tmp_path, seed, sources, begin)
     assert_same(RunTables(tmp_path / "killed"), quiet)
+
+
+@pytest.mark.full
+def test_executors_may_die_while_a_node_adds_messages_to_its_archive(rows, spark, tmp_path, seed):
+    is_later = pa.array([number % 2 == 1 for number in range(rows.num_rows)])
+    sources = [kept("sqlite", tmp_path / "a", rows.filter(pc.invert(is_later)), ExitStack())]
+    sources.append(kept("sqlite", tmp_path / "more", rows.filter(is_later), ExitStack()))
+    run_and_kill(LIVE, tmp_path, seed, sources, partial(shutil.rmtree, ignore_errors=True))
+    run(sources[:1], tmp_path / "killed", spark=spark)
+    run(sources[:1], tmp_path / "quiet", spark=spark)
+    assert_same(RunTables(tmp_path / "killed"), RunTables(tmp_path / "quiet"))
 
 
 @pytest.mark.full

@@ -404,11 +404,11 @@ def test_an_error_of_a_task_is_shown_as_its_text_whatever_its_class():
 def test_an_error_that_only_java_names_is_shown_with_its_cause():
     said = (
         "An error occurred while calling o613.collectToPython.\n"
-        ": org.apache.spark.SparkException: Job aborted due to stage failure: cannot rollback the ResultStage\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 7 has no place\n"
         "\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)\n"
     )
     error = failure_said(said, Path("run"), "Spark ended", "go on")
-    assert "cannot rollback the ResultStage; go on" in str(error)
+    assert "Task 7 has no place; go on" in str(error)
 
 
 @pytest.mark.spark

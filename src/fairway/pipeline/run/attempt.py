@@ -10,6 +10,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from fairway.pipeline.exchange import notes_of
+from fairway.pipeline.run.failures import is_of_changed_rows
 from fairway.pipeline.run.folder import TableResult
 from fairway.pipeline.run.jobs import Job, Materials, Notes, jobs
 from fairway.pipeline.run.options import RunOptions
@@ -31,6 +32,8 @@ _UNKNOWN_PER_CORE: Final = 4
 _MOST_BUCKETS: Final = 2_048
 """Most blobs that a task cuts its rows into; with more they would be too small."""
 
+_ATTEMPTS: Final = 4
+"""Attempts at a job while a source changes, as Spark's attempts at a task."""
 _BATCH_BYTES: Final = 4_194_304
 """Largest batch from Spark to a worker, unless one blob alone is larger."""
 
@@ -75,7 +78,7 @@ class Attempt(Materials):
                 self._drop_work(planned[place + 1 :])  # an earlier attempt may have ended before this
                 continue
             steps.begin(job.name)
-            results = self._take(job)
+            results = self._taken(job)
             steps.end(job.name, results)
             self._drop_work(planned[place + 1 :])
         balance = self._balance()
@@ -89,6 +92,16 @@ class Attempt(Materials):
             resumed=resumed,
             because=self.folder.whole_because,
         )
+
+    def _taken(self, job: Job) -> tuple[TableResult, ...]:
+        """Carry out a job, again if a source changed between two attempts of Spark at a task."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._take(job)
+            except Exception as error:
+                if not is_of_changed_rows(error):
+                    raise
+        return self._take(job)
 
     def _take(self, job: Job) -> tuple[TableResult, ...]:
         """Carry out a job, and add its tables to the folder."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 
 from fairway.errors import (
     ConfigurationError,
@@ -52,6 +52,8 @@ _UNANSWERED: Final = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"'
 """The text of grpc's error for a call that the server did not answer."""
 _READING: Final = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
 _BUSY: Final = "a source cannot be read while another program has it for itself"
+_CHANGED_ROWS: Final = re.compile(r"indeterminate|cannot rollback|ollback failed")
+"""The texts of Spark for a job that it ended because a repeated task gave other rows."""
 _AGAIN: Final = "the same command goes on from the last table that is whole"
 _SHOWN_CHARACTERS: Final = 300
 _LATE: Final = "Python worker failed to connect back"
@@ -71,6 +73,11 @@ def named_failures(folder: Path | Location) -> Iterator[None]:
         if failure is None:
             raise
         raise failure from error
+
+
+def is_of_changed_rows(error: Exception) -> bool:
+    """Return whether Spark ended a job because a repeated task gave other rows, as from an archive that gains rows."""
+    return isinstance(error, Py4JJavaError | PySparkException) and bool(_CHANGED_ROWS.search(str(error)))
 
 
 def failure_of(error: Exception, folder: Path | Location) -> FairwayError | None:
@@ -103,6 +110,8 @@ def failure_said(said: str, folder: Path | Location, what: str, again: str) -> F
     """
     if any(sign in said for sign in _NO_ROOM_SAID):
         return _no_room(folder, again)
+    if _CHANGED_ROWS.search(said):
+        return PipelineError(f"{what}: an executor was lost, and a source has other rows than before; {again}")
     raised = [*_RAISED.finditer(said)]
     if not raised and _LATE in said:
         return SlowStartError(
