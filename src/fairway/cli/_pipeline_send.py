@@ -198,18 +198,19 @@ def _schedule(summary: SendSummary) -> str:
 
 
 def _print(summary: SendSummary, *, dry_run: bool) -> None:
-    from fairway.pipeline.report.terminal import new_table  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.tables import ColumnKind, small_table  # noqa: PLC0415 - needs the [spark] extra
+    from fairway.pipeline.report.terminal import render_table  # noqa: PLC0415 - needs the [spark] extra
 
     out = console()
-    table = new_table("What was to be sent, and what became of it", [""], ["count"])
-    table.add_row("payloads", f"{summary.payloads:,}")
-    table.add_row("payloads refused: the table refused says why", f"{summary.refused:,}")
-    table.add_section()
-    table.add_row("transmissions", f"{summary.transmissions:,}")
-    for status, count in sorted(summary.statuses.items()):
-        table.add_row(f"  {status}", f"{count:,}")
-    table.caption = f"{_schedule(summary)}; in {summary.folder}"
-    out.print(table)
+    rows = [
+        ("payloads", summary.payloads),
+        ("payloads refused: the table refused says why", summary.refused),
+        ("transmissions", summary.transmissions),
+        *((f"  {status}", count) for status, count in sorted(summary.statuses.items())),
+    ]
+    columns = {"of": ColumnKind.TEXT, "count": ColumnKind.COUNT}
+    out.print(render_table(small_table("What was to be sent, and what became of it", columns, rows)))
+    out.print(f"{_schedule(summary)}; in {summary.folder}", markup=False, soft_wrap=True)
     for reason, count in summary.reasons.items():
         out.print(f"{counted(count, 'message')} not taken: {visible(reason)}", markup=False, soft_wrap=True)
     if any("421 " in reason for reason in summary.reasons):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from fairway.archives.backfill.target import Offered, Settled, Target
@@ -135,18 +136,12 @@ def _damaged(messages: Sequence[ArchivedMessage]) -> set[bytes]:
     return {message.message_hash for message, fit in zip(messages, fits, strict=True) if fit == Fit.DAMAGED}
 
 
-class _written:  # noqa: N801 - a context manager that reads as a verb
+@contextmanager
+def _written(name: str) -> Iterator[None]:
     """Raise the errors of a write as `StorageError`."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Raise `StorageError` for an error of the database."""
-        if isinstance(error, sqlite3.Error | OSError):
-            raise StorageError(
-                f"{self._name}: cannot be written: {error}; what was written stays, and the same command goes on"
-            ) from error
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(
+            f"{name}: cannot be written: {error}; what was written stays, and the same command goes on"
+        ) from error

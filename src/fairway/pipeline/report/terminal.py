@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -19,7 +19,7 @@ from fairway.pipeline.report import tables as shown
 from fairway.pipeline.report.archive_report import ArchiveReport, ToDo
 from fairway.pipeline.report.findings import Findings
 from fairway.pipeline.report.headline import Headline
-from fairway.pipeline.report.tables import STRANGE, Column, ColumnKind, ReportTable
+from fairway.pipeline.report.tables import STRANGE, Column, ColumnKind, ReportTable, small_table
 from fairway.pipeline.report.words import clock, percent, selection_text, size_text
 from fairway.pipeline.run.reading import RunTables
 from fairway.pipeline.run.summary import RunSummary
@@ -38,14 +38,16 @@ _NOT_SHOWN: Final = frozenset({"quarantine", "messages"})
 
 def print_summary(summary: RunSummary, console: Console) -> None:
     """Print the tables that a run wrote, and the balance of all rows."""
-    table = new_table("Tables", ["table"], ["rows", "files", "size", "seconds"])
-    for result in summary.tables:
-        table.add_row(
-            result.name, f"{result.rows:,}", f"{result.files:,}", size_text(result.bytes), f"{result.seconds:,.1f}"
-        )
+    figures = {
+        "rows": ColumnKind.COUNT,
+        "files": ColumnKind.COUNT,
+        "size": ColumnKind.SIZE,
+        "seconds": ColumnKind.SHARE,
+    }
+    rows = [(each.name, each.rows, each.files, each.bytes, f"{each.seconds:,.1f}") for each in summary.tables]
+    console.print(render_table(small_table("Tables", {"table": ColumnKind.TEXT} | figures, rows)))
     kept = f", {summary.resumed} tables from an earlier attempt" if summary.resumed else ""
-    table.caption = f"{summary.seconds:,.1f} s{kept}; in {summary.folder}"
-    console.print(table)
+    console.print(f"{summary.seconds:,.1f} s{kept}; in {escape(str(summary.folder))}", soft_wrap=True)
     if summary.mode == "grown":
         console.print(f"the tables grew by {summary.new_rows:,} rows of the sources")
     elif summary.because is not None:
@@ -231,16 +233,6 @@ def _widths(least: Sequence[int], wanted: Sequence[int], most: int) -> list[int]
         widths[place] += more
         spare -= more
     return widths
-
-
-def new_table(title: str, words: Iterable[str], figures: Iterable[str]) -> Table:
-    """Return an empty table with columns for words and, to their right, columns for figures."""
-    table = _empty(title)
-    for name in words:
-        table.add_column(name, min_width=_NARROWEST)
-    for name in figures:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
 
 
 def _empty(title: str) -> Table:
