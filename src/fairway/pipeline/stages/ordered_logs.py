@@ -103,15 +103,17 @@ class _Carried:
     """A channel whose parts take turns."""
 
     def __init__(self, parts: Sequence[pa.Table], absent: pa.Table, max_bytes: int, before: int) -> None:
-        self._messages = pa.concat_tables(parts)
-        self._most_rows = max_bytes * self._messages.num_rows // max(1, self._messages.nbytes)
+        self._parts = parts
+        self._bounds = np.cumsum([0, *(part.num_rows for part in parts)])
+        self._most_rows = max_bytes * int(self._bounds[-1]) // max(1, sum(part.nbytes for part in parts))
         self._keys = BucketKeys.drawn(), BucketKeys.drawn()
         order = [("first_cited_ns", "ascending"), ("message_id", "ascending")]
         self._missing = absent.filter(pc.is_null(absent["told_by"])).sort_by(order).combine_chunks()
         self._absent, self._absent_hashes = absent, self._hashes(absent["message_id"])
-        ends = np.cumsum([0, *(part.num_rows for part in parts)])
-        self._turns = [np.arange(start, end) for start, end in pairwise(ends.tolist())]
-        """The messages of each turn."""
+        self._turns = len(parts)
+        """The number of turns so far; the first ones are those of the parts."""
+        self._further: dict[int, Numbers] = {}
+        """The messages of the further turns."""
         self._order = list(range(len(parts)))
         """The turns to come."""
         self._held: defaultdict[int, list[Numbers]] = defaultdict(list)
@@ -130,10 +132,10 @@ class _Carried:
             self._move(self._hashes(part["message_id"]), turn)
 
     def logs(self) -> Iterator[pa.Table]:
-        left = _MOST_TURNS * self._messages.num_rows
+        left = _MOST_TURNS * int(self._bounds[-1])
         while self._order and left > 0:
             turn = self._order.pop(0)
-            rows = self._turns[turn]
+            rows = self._of_turn(turn)
             held = np.sort(np.concatenate([rows[:0], *self._held.pop(turn, [])]))
             if len(held) + len(rows) <= self._most_rows:
                 rows = np.sort(np.concatenate([held, rows]))
@@ -142,7 +144,7 @@ class _Carried:
             left -= len(rows)
             yield from self._placed(turn, self._rows(rows), rows)
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *(own for held in self._held.values() for own in held)]))
-        for own in [*self._in_turns(rows), *(self._turns[turn] for turn in self._order)]:
+        for own in [*self._in_turns(rows), *map(self._of_turn, self._order)]:
             yield self._log(self._rows(own), is_computed=False)
 
     def _in_turns(self, rows: Numbers) -> list[Numbers]:
@@ -150,17 +152,26 @@ class _Carried:
 
     def _give_turns(self, held: Numbers) -> None:
         """Give messages that do not fit in memory the next turns."""
-        first = len(self._turns)
-        self._turns += self._in_turns(held)
-        self._order[:0] = range(first, len(self._turns))
-        for turn in range(first, len(self._turns)):
-            ids = taken(self._messages.select(["message_id"]), self._turns[turn])["message_id"]
-            self._move(self._hashes(ids), turn)
+        further = dict(enumerate(self._in_turns(held), self._turns))
+        self._turns += len(further)
+        self._further |= further
+        self._order[:0] = further
+        for turn, rows in further.items():
+            self._move(self._hashes(self._rows(rows)["message_id"]), turn)
+
+    def _of_turn(self, turn: int) -> Numbers:
+        """Return the messages of a turn, which comes only once."""
+        further = self._further.pop(turn, None)
+        return np.arange(self._bounds[turn], self._bounds[turn + 1]) if further is None else further
 
     def _rows(self, rows: Numbers) -> pa.Table:
-        if rows[-1] - rows[0] == len(rows) - 1:  # ascending rows without a hole
-            return self._messages.slice(rows[0], len(rows))
-        return taken(self._messages, rows)
+        """Return some messages, by their ascending numbers in all parts."""
+        own = pairwise(np.searchsorted(rows, self._bounds).tolist())
+        return pa.concat_tables(
+            part if end - begin == part.num_rows else taken(part, rows[begin:end] - start)
+            for part, start, (begin, end) in zip(self._parts, self._bounds[:-1], own, strict=True)
+            if end > begin
+        )
 
     def _placed(self, turn: int, part: pa.Table, rows: Numbers) -> Iterator[pa.Table]:
         """Yield the log of the messages of a turn that can be placed, and hold the others."""
@@ -189,7 +200,7 @@ class _Carried:
         is_open = turns != _PLACED
         if not is_open.any():
             return until
-        ranks = np.empty(len(self._turns), np.int64)
+        ranks = np.empty(self._turns, np.int64)
         ranks[self._order] = np.arange(len(self._order))
         np.maximum.at(until, child[is_elsewhere][is_open], ranks[turns[is_open]])
         here = Edges(child=child[~is_elsewhere], parent=places.drop_null().to_numpy().astype(np.int64))
