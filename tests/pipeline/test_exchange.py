@@ -167,12 +167,12 @@ def test_a_large_part_of_a_bucket_is_several_blobs_and_no_row_is_cut(monkeypatch
 @given(st.lists(st.tuples(texts, texts), max_size=30), st.integers(1, 1_000), st.integers(1, 3))
 def test_equal_keys_have_one_bucket_wherever_they_stand(pairs, count, chunks):
     left, right = (pa.array([pair[side] for pair in pairs], pa.string()) for side in (0, 1))
-    buckets = KEYS.by_key(left, right, count)
+    buckets = KEYS.by_columns([left, right], count)
     assert all(bucket < count for bucket in buckets.tolist())
     size = max(1, -(-len(pairs) // chunks))
     parts = [
-        KEYS.by_key(
-            pa.chunked_array([left.slice(start, size)]), right.slice(start, size).cast(pa.large_binary()), count
+        KEYS.by_columns(
+            [pa.chunked_array([left.slice(start, size)]), right.slice(start, size).cast(pa.large_binary())], count
         )
         for start in range(0, len(pairs), size)
     ]
@@ -185,7 +185,7 @@ def test_equal_keys_have_one_bucket_wherever_they_stand(pairs, count, chunks):
 def test_other_keys_spread_the_rows_otherwise_and_evenly(length):
     ids = pa.array([number.to_bytes(2).rjust(length, b"-")[-length:] for number in range(20_000)], pa.binary())
     distinct = min(20_000, 256**length)
-    for by in (lambda keys: keys.by_hash(ids, 16), lambda keys: keys.by_key(ids, ids, 16)):
+    for by in (lambda keys: keys.by_columns([ids], 16), lambda keys: keys.by_columns([ids, ids], 16)):
         one, other = by(BucketKeys.drawn()), by(BucketKeys.drawn())
         if distinct == 20_000:
             assert np.bincount(one, minlength=16).min() > 20_000 / 32
@@ -197,12 +197,12 @@ def test_ids_that_differ_in_the_same_bits_do_not_share_a_bucket():
     """A hash whose multipliers are all odd would not see that two words both changed their highest bit."""
     flips = [sum(1 << (64 * word + 63) for word in range(4) if number >> word & 1) for number in range(16)]
     ids = pa.array([flip.to_bytes(32, "little") for flip in flips], pa.binary())
-    assert len(set(BucketKeys.drawn().by_hash(ids, MAX_BUCKETS).tolist())) > 12
+    assert len(set(BucketKeys.drawn().by_columns([ids], MAX_BUCKETS).tolist())) > 12
 
 
 def test_more_buckets_than_a_number_has_bits_for_are_refused():
     with pytest.raises(ValueError, match="65536"):
-        KEYS.by_hash(pa.array([b"x"]), MAX_BUCKETS + 1)
+        KEYS.by_columns([pa.array([b"x"])], MAX_BUCKETS + 1)
 
 
 @examples(0.5)

@@ -136,7 +136,7 @@ def test_the_status_does_not_depend_on_what_fits_in_memory_and_the_order_is_caus
     assert is_causal(log, messages) or len(known) < len(messages)
 
 
-@examples(2)
+@examples(0.5)
 @given(st.lists(channels(circles=False), min_size=2, max_size=4), st.integers(2, 9))
 def test_many_channels_of_which_some_are_large_have_the_logs_of_each(made, parts):
     rows, missing = [], []

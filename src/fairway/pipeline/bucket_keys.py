@@ -52,10 +52,6 @@ class BucketKeys:
         """Return new keys."""
         return cls(secrets.token_bytes(_SEED_BYTES))
 
-    def by_hash(self, message_hash: pa.Array | pa.ChunkedArray, count: int) -> Buckets:
-        """Return the bucket of each row, by its message hash."""
-        return self.by_columns([message_hash], count)
-
     def heads(self, message_hash: pa.Array) -> Hashes | None:
         """Return a number for the first 8 bytes of each message hash; None if a hash does not have 32 bytes.
 
@@ -71,12 +67,6 @@ class BucketKeys:
     def by_number(self, numbers: Hashes, count: int) -> Buckets:
         """Return the bucket of each number from `heads` or `hashes`."""
         return _of_upper_half(numbers, count)
-
-    def by_key(
-        self, channel_id: pa.Array | pa.ChunkedArray, message_id: pa.Array | pa.ChunkedArray, count: int
-    ) -> Buckets:
-        """Return the bucket of each row, by the channel id and message id of its SDS message."""
-        return self.by_columns([channel_id, message_id], count)
 
     def by_columns(self, columns: Sequence[pa.Array | pa.ChunkedArray], count: int) -> Buckets:
         """Return the bucket of each row, from 0 and below ``count``, by columns of text or binary.

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +31,7 @@ from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtere
 from fairway.pipeline.ranges import Place, range_of, split_channels
 from fairway.pipeline.stages.acknowledgements import EVIDENCE, SENT, acknowledgement_rows, latency_rows
 from fairway.pipeline.stages.citations import CITED, CITING_COLUMNS, citations_in
-from fairway.pipeline.stages.keyed import Keyed, keyed
+from fairway.pipeline.stages.keyed import KEY, Keyed, keyed
 from fairway.pipeline.stages.missing_messages import MESSAGE_KEYS, missing_rows, rebuilt_in
 from fairway.pipeline.tables.files import TableFiles
 
@@ -50,28 +51,8 @@ _SENT: Final = SENT.append(_CLOCK)
 _CITED: Final = CITED.append(_CLOCK)
 _COUNTED: Final = ("channel_id", "lamport", "message_id")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitChannel:
-    """State of a channel whose messages are in several ranges."""
-
-    counts: Mapping[int, int]
-    """Content messages of the channel by number of the range."""
-    is_troubled: bool
-    """Whether a message cites a missing one, or one whose timestamp is not below its own."""
-
-    def before(self, number: int) -> int:
-        """Return the number of messages in the ranges before this one; 0 if one range orders the whole channel."""
-        return 0 if self.is_troubled else sum(count for other, count in self.counts.items() if other < number)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the value as JSON types."""
-        return asdict(self) | {"counts": sorted(self.counts.items())}
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> SplitChannel:
-        """Return the channel from the values of `as_json`."""
-        return cls(**{**told, "counts": dict(told["counts"])})
+Starts = Sequence[tuple[int, int]]
+"""The ranges of a channel, each with the number of the channel's content messages in earlier ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +88,7 @@ class Hearing:
                 else:
                     found = {"evidence": rows}
                 for kind, part in found.items():
-                    by = self.keys.by_key(part.column("channel_id"), part.column("message_id"), self.buckets)
+                    by = self.keys.by_columns([part.column(name) for name in KEY], self.buckets)
                     yield from cutters[kind].add(part, by)
         for cutter in cutters.values():
             yield from cutter.close()
@@ -133,13 +114,8 @@ class Hearing:
         (channels,), names = ranked(messages.column("channel_id"))
         counts = np.bincount(channels * (len(self.bounds) + 1) + range_of(self.bounds, *messages.columns))
         places = (divmod(place, len(self.bounds) + 1) for place in np.flatnonzero(counts).tolist())
-        return dict(
-            zip(
-                ((names[channel].as_py(), number) for channel, number in places),
-                counts[counts > 0].tolist(),
-                strict=True,
-            )
-        )
+        numbers = ((names[channel].as_py(), number) for channel, number in places)
+        return dict(zip(numbers, counts[counts > 0].tolist(), strict=True))
 
     def _hear(self, batches: Batches) -> Batches:
         bucket = gathered(batches)
@@ -167,17 +143,24 @@ class Hearing:
         yield note(troubled=troubled.unique().to_pylist())
 
 
-def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the split channels (`SplitChannel`) in the notes of the job, by name, as values for JSON."""
+def split_facts(notes: Iterable[Mapping[str, Any]]) -> dict[str, Starts | None]:
+    """Return the starts of each split channel in the notes of the job, by name.
+
+    They are None if a message of the channel cites a missing one, or one whose timestamp is not below its own.
+    """
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
     troubled: set[str] = set()
     for told in notes:
         troubled.update(told.get("troubled", ()))
         for channel, number, messages in told.get("split", ()):
             counts[channel][number] += messages
-    return {
-        channel: SplitChannel(counts=own, is_troubled=channel in troubled).as_json() for channel, own in counts.items()
-    }
+    return {name: None if name in troubled else _starts(own) for name, own in counts.items()}
+
+
+def _starts(counts: Mapping[int, int]) -> Starts:
+    numbers = sorted(counts)
+    before = accumulate((counts[number] for number in numbers), initial=0)
+    return list(zip(numbers, before, strict=False))
 
 
 def _out_of_order(sent: Keyed, cited: Keyed) -> pa.ChunkedArray:

@@ -138,7 +138,7 @@ class Ingesting:
         cutter = Cutter("waku", self.buckets)
         for batch in batches:
             table = pa.Table.from_batches([batch])
-            yield from cutter.add(table, self.keys.by_hash(table["message_hash"], self.buckets))
+            yield from cutter.add(table, self.keys.by_columns([table["message_hash"]], self.buckets))
         yield from cutter.close()
 
     def decode_bucket(self, batches: Batches) -> Batches:

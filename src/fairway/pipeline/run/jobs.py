@@ -24,7 +24,7 @@ from fairway.pipeline.ranges import Place, bounds_of
 from fairway.pipeline.run import hearing, ingesting, ordering, reassembling
 from fairway.pipeline.run.copies import LEAST_BYTES, repeated_in
 from fairway.pipeline.run.folder import RunFolder
-from fairway.pipeline.run.hearing import Hearing, SplitChannel, split_facts
+from fairway.pipeline.run.hearing import Hearing, split_facts
 from fairway.pipeline.run.ingesting import Ingesting
 from fairway.pipeline.run.options import RunOptions
 from fairway.pipeline.run.ordering import Ordering
@@ -253,7 +253,7 @@ def _order(run: Materials) -> DataFrame:
     job = Ordering(
         files=run.files,
         bounds=_places(heard[_BOUNDS]),
-        split={name: SplitChannel.from_json(told) for name, told in heard["split"].items()},
+        split=heard["split"],
         max_channel_bytes=run.options.max_channel_bytes,
     )
     tables = ("sds_messages", "computed_segments", "missing_messages")

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fairway.pipeline.exchange import BLOBS, Batches, Cutter, exchanged, filtered, gathered, in_tasks, shared_out
 from fairway.pipeline.ranges import FIRST_CLOCK, Place, range_of
-from fairway.pipeline.run.hearing import SplitChannel
+from fairway.pipeline.run.hearing import Starts
 from fairway.pipeline.stages.channel_log import ABSENT, LOGGED
 from fairway.pipeline.stages.ordered_logs import ordered_logs
 from fairway.pipeline.stages.sds_ordered import COMPUTED_COLUMNS, LOGGED_COLUMNS, absent_of, computed_in, logged_in
@@ -50,8 +50,8 @@ class Ordering:
 
     files: TableFiles
     bounds: Sequence[Place]
-    split: Mapping[str, SplitChannel]
-    """All channels whose content messages are in several ranges, by name."""
+    split: Mapping[str, Starts | None]
+    """All channels whose content messages are in several ranges (`fairway.pipeline.run.hearing.split_facts`)."""
     max_channel_bytes: int
 
     def frame(self, spark: SparkSession, names: Mapping[str, Sequence[str]], tasks: int) -> DataFrame:
@@ -78,7 +78,7 @@ class Ordering:
 
     def _cut_logged(self, cutter: Cutter, logged: pa.Table) -> Batches:
         ranges = range_of(self.bounds, *(logged.column(name) for name in ("channel_id", "lamport", "message_id")))
-        is_troubled = self._are_in(logged, [name for name, channel in self.split.items() if channel.is_troubled])
+        is_troubled = self._are_in(logged, [name for name, starts in self.split.items() if starts is None])
         ranges[is_troubled] = self._first_range_of(logged.select(["channel_id"]).filter(pa.array(is_troubled)))
         # In a channel in order and without gaps, a part needs only the number of its first message.
         is_numbered = self._are_in(logged, [*self.split]) & ~is_troubled
@@ -94,7 +94,7 @@ class Ordering:
         logs = ordered_logs(
             bucket.table("logged", LOGGED),
             bucket.table("absent", ABSENT),
-            before={name: channel.before(bucket.number) for name, channel in self.split.items()},
+            before={name: dict(starts or ()).get(bucket.number, 0) for name, starts in self.split.items()},
             max_bytes=self.max_channel_bytes,
         )
         for part, log in enumerate(log for log in logs if log.num_rows):
