@@ -221,3 +221,29 @@ def test_the_mappers_take_a_channel_after_the_other():
             "acknowledged_at_ns": 2,
         }
     ]
+
+
+def test_the_evidence_of_a_large_batch_comes_in_several_and_is_that_of_small_ones():
+    ids = [f"m{number}" for number in range(600)]
+    rows = [
+        {
+            "channel_id": "team",
+            "lamport": number,
+            "message_id": message_id,
+            "timestamp_ns": number,
+            "sender_id": f"sender {number % 60}",
+            "profile": "waku",
+            "is_content": True,
+            "cited": ids[max(0, number - 1) : number],
+            "bloom": bloom_of(*ids[max(0, number - 60) : number]),
+            "vouches": False,
+        }
+        for number, message_id in enumerate(ids)
+    ]
+    one, several = (
+        list(evidence_mapper(CONFIG)(pa.RecordBatch.from_pylist(rows[at : at + size]) for at in range(0, 600, size)))
+        for size in (600, 7)
+    )
+    assert 1 < len(one) < len(several)
+    assert pa.Table.from_batches(one) == pa.Table.from_batches(several).combine_chunks()
+    assert sum(batch.num_rows for batch in one) > 10_000

@@ -48,6 +48,8 @@ _FILTER_SCHEMA: Final = exact_schema(_FILTERS)
 _EVIDENCE_SCHEMA: Final = exact_schema(BLOOM_EVIDENCE)
 _WINDOW: Final = 1_024
 """Newest content messages of a channel that are tested in every filter."""
+_ROWS: Final = 256
+"""Messages whose evidence is in one batch of the result: each may acknowledge a whole window."""
 _MAX_PARTICIPANTS: Final = 4_096
 """Participants of a channel whose acknowledgements are kept; the one silent longest is evicted first."""
 _NS_PER_MS: Final = 1_000_000
@@ -102,9 +104,9 @@ def evidence_mapper(config: SdsConfig) -> Callable[[Iterator[pa.RecordBatch]], I
 
     def weigh(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         witness = ChannelWitness("", config)
-        for batch in batches:
+        for rows in (batch.slice(at, _ROWS) for batch in batches for at in range(0, batch.num_rows, _ROWS)):
             found: list[tuple[str, str, str, str, int]] = []
-            for row in batch.to_pylist():
+            for row in rows.to_pylist():
                 if row["channel_id"] != witness.channel_id:
                     witness = ChannelWitness(row["channel_id"], config)
                 found += (
