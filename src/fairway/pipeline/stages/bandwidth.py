@@ -21,9 +21,6 @@ from fairway.pipeline.exchange import Cut, bucketed
 from fairway.pipeline.schema import exact_schema
 from fairway.pipeline.stages.sums import as_numbers, grouped, ones
 
-PARTS: Final = ("content", "history", "bloom", "sync", "repair", "retransmission", "other-shard", "envelope")
-"""The values of ``part``."""
-
 BANDWIDTH: Final = "channel_id string, part string, bytes bigint, messages bigint"
 """The table of bandwidth; ``messages`` counts the WakuMessages that have the part."""
 
