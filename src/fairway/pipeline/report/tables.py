@@ -61,11 +61,6 @@ class ColumnKind(Enum):
     SHARE = "share"
     """The text of a figure with its whole."""
 
-    @property
-    def is_figure(self) -> bool:
-        """Return whether its values are figures, aligned to the right."""
-        return self not in STRANGE
-
 
 STRANGE: Final = frozenset({ColumnKind.NAME, ColumnKind.ID, ColumnKind.WORD, ColumnKind.TEXT})
 """The kinds of text, which may come from the network."""

@@ -18,7 +18,7 @@ def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     """Return the share of all stores' messages that each store had, its outages, and the messages that it missed."""
     told = found.report.stores
     if not told:
-        return ("No store was named: NAME=URI as the source of a run names it.",)
+        return ("No store has a name: a source NAME=URI of a run gives it one.",)
     lead = (
         f"{counted(len(told), 'store')}; together they had {counted(told[0].of, 'distinct message')}. The "
         "least complete come first."
@@ -26,8 +26,8 @@ def stores(charts: Charts, found: Findings, rows: str) -> tuple[str, ...]:
     if len(told) == 1:
         return (f"{lead} What one store lacked shows only beside another one.", _shares(charts, lead, told))
     alone = (
-        "What one store alone had would be lost without it, and a participant that did not ask this store did not get "
-        "it from another."
+        "Messages that one store alone had are lost without this store. A participant that did not query it did not "
+        "get them from another store."
     )
     return (
         f"{lead} {alone}",
