@@ -9,7 +9,7 @@ With broken clocks a message may cite one of a later part. Then it is held, with
 that part. Messages have the order of `channel_logs` if those held until one part fit in memory with it. If they do not
 fit, they follow that part as parts of their own; the order is still causal, and the status of each message the same.
 
-Memory holds one part, the messages held until it, 8 bytes for each message held until later, and 14 bytes for each
+Memory holds one part, the messages held until it, 8 bytes for each message held until later, and 17 bytes for each
 message that another part cites.
 """
 
