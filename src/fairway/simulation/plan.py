@@ -181,7 +181,7 @@ class Plan:
 
     def _messages_per_epoch(self, options: ReliableChannelOptions) -> int:
         """Return a limit that delays messages, but admits all of them in the end."""
-        return int(10 + 1.5 * self.messages_per_hour * options.rate_limit.epoch_ms / HOUR_MS)
+        return int(10 + 1.2 * self.messages_per_hour * options.rate_limit.epoch_ms / HOUR_MS)
 
 
 def replay_command(plan: Plan) -> str:
