@@ -136,7 +136,7 @@ _LOCAL: Final = (
 )
 """Beginnings of the addresses of this machine."""
 LOCAL_INTERVAL_MS: Final = 5_000
-"""Longest time between sync messages, and time between retries, on the network of one machine."""
+"""Retry interval on the network of one machine."""
 
 
 def load_options(

@@ -5,9 +5,9 @@ participant that has the message waits until T_resp and broadcasts the original 
 before. Hashes spread both times (`fairway.wire.repair_hash`): one of many participants is first, and the others receive
 its message and do nothing.
 
-A request is repeated while the message is missing. Each wait is twice the last one, at most two minutes (js-waku
-requests only once). A request of another participant for the same message delays the own request by twice the first
-wait, a limited number of times. A planned answer is cancelled if the message is received again.
+A request is repeated while the message is missing, after twice the first wait. Later waits double, up to two minutes
+(js-waku requests only once). A request of another participant for the same message delays the own request by twice the
+first wait, a limited number of times. A planned answer is cancelled if the message is received again.
 
 Any participant may request any message, and a request of a hundred bytes may cause an answer of a hundred thousand. So
 answers are limited:
@@ -46,6 +46,8 @@ _LONGEST_WAIT_MS: Final = 120_000
 If half of all messages are lost, one request in four is answered. Fifteen requests miss one message in seventy-five,
 thirty miss one in five thousand."""
 _MAX_DOUBLINGS: Final = 20
+_EVEN_REQUESTS: Final = 4
+"""Requests before the waits grow: at 50 % loss several requests or their answers in a row are lost."""
 _MAX_REST_DOUBLINGS: Final = 3
 _MAX_ANSWERED: Final = 20_000
 """Messages remembered as answered."""
@@ -357,7 +359,9 @@ class Repair:
         return self.responses.next_at()
 
     def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
-        """Return the wait in ms before the next request: T_req at first, then twice the last wait.
+        """Return the wait in ms before the next request: T_req at first, then twice T_req.
+
+        From the sixth request on each wait is twice the last one.
 
         After an own request the wait is at most `_LONGEST_WAIT_MS`, or t_min_ms if longer. After a ``heard`` request of
         another participant it has no bound.
@@ -365,7 +369,7 @@ class Repair:
         first_offset_ms = request_offset(self._hashes, self._participant_id, message_id, self._t_min_ms, self._t_max_ms)
         if heard:
             return 2 * first_offset_ms
-        doubled_ms = first_offset_ms << min(asked, _MAX_DOUBLINGS)
+        doubled_ms = first_offset_ms << min(max(1, asked - _EVEN_REQUESTS), _MAX_DOUBLINGS)
         return min(doubled_ms, max(_LONGEST_WAIT_MS, self._t_min_ms)) if asked else first_offset_ms
 
     def _back_off(self, message_id: str, asked: int, now_ms: int, heard: int = 0) -> None:
