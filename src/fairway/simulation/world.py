@@ -70,7 +70,8 @@ _LAST_WORDS_MS: Final = 40 * MINUTE_MS
 """Time for the last messages, which may wait for a new epoch of the rate limit."""
 _RESTARTED_MS: Final = 10 * MINUTE_MS
 _REST_MS: Final = 10 * MINUTE_MS
-_SYNCS_AT_REST: Final = 2
+_SYNCS_AT_REST: Final = 20
+"""Allowed sync messages of a participant at rest: one in 30 s."""
 _OVERDUE: Final = 20
 """Allowed copies of failed sends at rest."""
 _SLOW_MS: Final = 2_000
