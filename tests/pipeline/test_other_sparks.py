@@ -178,25 +178,31 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_two_runs_and_two_streams_at_once_leave_the_settings_of_their_session_alone(archives, tmp_path, kind):
-    if kind == "connect":
-        pytest.importorskip("grpc_status")
-        pytest.importorskip("zstandard")
-    settings = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
+def ran_apart(folder, *arguments):
+    """Return the output of Python in a process of its own: one process has a Spark of its own or speaks to a server."""
     ran = subprocess.run(
-        [sys.executable, "-c", SHARED.format(settings=settings), kind, str(tmp_path / "out"), *archives],
+        [sys.executable, *arguments],
         env=environment(
             SPARK_LOCAL_IP="127.0.0.1",
             PYSPARK_SUBMIT_ARGS=f'--driver-memory 768m --driver-java-options "{QUICK_START}" pyspark-shell',
         ),
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4_000:]
+    return ran.stdout
+
+
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_two_runs_and_two_streams_at_once_leave_the_settings_of_their_session_alone(archives, tmp_path, kind):
+    if kind == "connect":
+        pytest.importorskip("grpc_status")
+        pytest.importorskip("zstandard")
+    settings = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
+    ran_apart(tmp_path, "-c", SHARED.format(settings=settings), kind, str(tmp_path / "out"), *archives)
     for number in range(4):
         check(tmp_path / f"out-{number}")
 
@@ -206,29 +212,9 @@ def test_spark_connect_runs_the_stages_and_the_whole_pipeline(archives, tmp_path
     pytest.importorskip("grpc_status")
     pytest.importorskip("zstandard")
     settings = {name: value for name, value in SMALL.items() if name.startswith("spark.sql.")}
-    # A process of its own: one process speaks either to a Spark of its own or to a server.
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error::UserWarning",
-            "-c",
-            CONNECT.format(settings=settings),
-            str(tmp_path / "run"),
-            *archives,
-        ],
-        env=environment(
-            SPARK_LOCAL_IP="127.0.0.1",
-            PYSPARK_SUBMIT_ARGS=f'--driver-memory 512m --driver-java-options "{QUICK_START}" pyspark-shell',
-        ),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-4_000:]
-    assert "17 rows in =" in ran.stdout
-    (sentence,) = (line for line in ran.stdout.splitlines() if line.startswith("refused: "))
+    code = CONNECT.format(settings=settings)
+    printed = ran_apart(tmp_path, "-W", "error::UserWarning", "-c", code, str(tmp_path / "run"), *archives)
+    assert "17 rows in =" in printed
+    (sentence,) = (line for line in printed.splitlines() if line.startswith("refused: "))
     assert "a.db: cannot be read as Parquet" in sentence
     check(tmp_path / "run")

@@ -32,13 +32,13 @@ from fairway.pipeline.sources.parquet_scan import ParquetScan
 from fairway.pipeline.sources.places import EXAMPLES, scan_of
 from fairway.pipeline.sources.store_node import StoreNodeArchive
 from fairway.pipeline.sources.waku_messages import Selection
-from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchivedMessage, ArchiveSlice, time_slice
+from fairway.storage.archive import LARGEST_HASH, ArchiveCursor, ArchiveSlice, time_slice
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsMessage
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage, message_hash
 from lip76_writing import PERIOD_NS, write_lip76
-from store_node import store_node
+from rest_store import archived, rest_store
 
 TOPICS = ("/app/1/0/proto", "/app/1/1/proto")
 SHARD = autoshard(TOPICS[0], 1, 8)
@@ -49,18 +49,6 @@ def waku(number: int, *, payload: bytes | None = None, step: int = 1) -> WakuMes
         payload=b"%d" % number if payload is None else payload,
         content_topic=TOPICS[number % 2],
         timestamp_ns=1_000 + number * step,
-    )
-
-
-def archived(message: WakuMessage) -> ArchivedMessage:
-    return ArchivedMessage(
-        message_hash=message_hash(SHARD, message),
-        pubsub_topic=SHARD,
-        content_topic=message.content_topic,
-        payload=message.payload,
-        version=0,
-        timestamp_ns=message.timestamp_ns,
-        meta=None,
     )
 
 
@@ -112,14 +100,14 @@ def uri(request, tmp_path):
                 archive.append(SHARD, message)
         yield f"sqlite:{tmp_path}/a.db"
     elif request.param == "lip76":
-        write_lip76(tmp_path / "a", map(archived, messages), piece_bytes=300)
+        write_lip76(tmp_path / "a", (archived(message, SHARD) for message in messages), piece_bytes=300)
         yield f"lip76:{tmp_path}/a"
     elif request.param == "parquet":
         write_parquet(tmp_path / "a", [table_row(message) for message in messages])
         yield f"parquet:{tmp_path}/a"
     else:
-        with store_node(messages, SHARD) as address:
-            yield address
+        with rest_store(archived(message, SHARD) for message in messages) as store:
+            yield store.uri
 
 
 @pytest.mark.parametrize("partitions", [None, 1, 3, 100])

@@ -22,7 +22,7 @@ from fairway.storage.archive import ArchiveCursor
 from fairway.storage.nwaku_archive import NwakuArchive
 from fairway.units import NS_PER_MS
 from fairway.wire.waku_message import WakuMessage, message_hash
-from store_node import store_node
+from rest_store import archived, rest_store
 
 SHARD = "/waku/2/rs/1/0"
 HOUR_MS = 3_600_000
@@ -141,7 +141,9 @@ def test_a_row_without_a_time_of_its_own_is_recognised_by_its_hash(tmp_path):
 
 def test_a_node_returns_the_messages_of_the_last_hour_again(tmp_path):
     times = [HOUR_MS // 10 * number for number in range(40)]
-    with following(tmp_path, EVERYTHING) as stream, store_node(list(map(sent, times)), SHARD) as address:
+    messages = [archived(sent(time), SHARD) for time in times]
+    with following(tmp_path, EVERYTHING) as stream, rest_store(messages) as store:
+        address = store.uri
         stream.record([time for time in times if time not in times[3::32]], reached_ms=times[-1])
         assert stream.found(address) == [times[35]]
         assert stream.found(address) == []

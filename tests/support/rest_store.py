@@ -13,7 +13,21 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fairway.storage.archive import ArchivedMessage
+from fairway.wire.waku_message import WakuMessage, message_hash
 from patience import PATIENCE_S
+
+
+def archived(message: WakuMessage, shard: str) -> ArchivedMessage:
+    """Return a message of a shard as an archive has it."""
+    return ArchivedMessage(
+        message_hash=message_hash(shard, message),
+        pubsub_topic=shard,
+        content_topic=message.content_topic,
+        payload=message.payload,
+        version=0,
+        timestamp_ns=message.timestamp_ns or 0,
+        meta=message.meta,
+    )
 
 
 @dataclass
@@ -58,6 +72,8 @@ def rest_store(messages: Iterable[ArchivedMessage] = (), *, page: int = 7) -> It
             asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
             times = int(asked.get("startTime", 0)), int(asked.get("endTime", 2**63))
             found = [entry for entry in entries if times[0] <= entry["message"]["timestamp"] <= times[1]]
+            topics = asked.get("contentTopics", "").split(",")
+            found = [entry for entry in found if topics == [""] or entry["message"]["contentTopic"] in topics]
             found = found[:: -1 if asked["ascending"] == "false" else 1]
             if "cursor" in asked:
                 found = found[[entry["messageHash"] for entry in found].index(asked["cursor"]) + 1 :]
