@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 import numpy as np
 import pyarrow as pa
 
-from fairway.pipeline.report import bounded, causes, findings
+from fairway.pipeline.report import bounded, findings
 from fairway.pipeline.report.as_json import report_json
 from fairway.pipeline.run import reading
 from fairway.pipeline.run.reading import RunTables
@@ -136,7 +136,7 @@ def test_a_report_made_in_many_small_parts_is_the_same(tmp_path, monkeypatch):
     assert whole["circumstances"]
     monkeypatch.setattr(bounded, "PART_ROWS", 100)
     monkeypatch.setattr(bounded, "CUT_ROWS", 50)
-    monkeypatch.setattr(causes, "WINDOW_ROWS", 10)
+    monkeypatch.setattr(reading, "TABLE_BYTES", 2_000)
     monkeypatch.setattr(findings, "HELD_COUNTS", 3)
     monkeypatch.setattr(reading, "BATCH_ROWS", 64)
     assert report_json(run) == whole

@@ -130,7 +130,7 @@ def live(scenario, stored=()):
 def test_windows_of_any_size_give_the_same_store(talk, tables, tmp_path, monkeypatch, window, held_bytes):
     whole = restore(tables, tmp_path / "whole.db", channel_id="harbour", sender_id="dave")
     monkeypatch.setattr("fairway.archives.restore.WINDOW_MESSAGES", window)
-    monkeypatch.setattr("fairway.archives.restore.HELD_BYTES", held_bytes)
+    monkeypatch.setattr("fairway.pipeline.run.reading.TABLE_BYTES", held_bytes)
     shuffled = run_folder(tmp_path / "shuffled", random.Random(1).sample(talk.archived, len(talk.archived)))
     assert restore(shuffled, tmp_path / "dave.db", channel_id="harbour", sender_id="dave") == whole
     assert whole.delivered == 24

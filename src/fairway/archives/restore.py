@@ -31,7 +31,7 @@ from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.location import local_path
-from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.reading import RunTables, in_tables
 from fairway.protocol.effects import Effect, Emit
 from fairway.protocol.stack import Stack
 from fairway.storage.channel_store import ChannelStore, Write
@@ -41,8 +41,6 @@ from fairway.wire.waku_message import WakuMessage
 
 WINDOW_MESSAGES: Final = 20_000
 """Messages of a window, which is in memory with its payloads."""
-HELD_BYTES: Final = 67_108_864
-"""Bytes of messages that are sorted into windows at a time."""
 _WRITE_MESSAGES: Final = 256
 _WRITE_BYTES: Final = 8_388_608
 """Bounds of the delivered messages in one durable write."""
@@ -298,7 +296,7 @@ def _messages(tables: RunTables, topic: str, timestamps: npt.NDArray[np.int64]) 
     bounds = timestamps[WINDOW_MESSAGES::WINDOW_MESSAGES]
     with tempfile.TemporaryFile(prefix="fairway-restore-") as file:
         places: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
-        for table in _together(tables.batches("waku_messages", _COLUMNS, _on(topic))):
+        for table in in_tables(tables.batches("waku_messages", _COLUMNS, _on(topic))):
             windows = np.searchsorted(bounds, table["timestamp_ns"].to_numpy(), side="right")
             for window in np.unique(windows).tolist():
                 places[window].append(file.tell())
@@ -312,18 +310,6 @@ def _messages(tables: RunTables, topic: str, timestamps: npt.NDArray[np.int64]) 
             by = [("timestamp_ns", "ascending"), ("message_hash", "ascending")]
             for row in pa.concat_tables(parts).sort_by(by).to_pylist():
                 yield _message_of(row, topic)
-
-
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `HELD_BYTES`."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= HELD_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _on(topic: str) -> ds.Expression:

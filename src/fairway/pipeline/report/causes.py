@@ -34,7 +34,7 @@ import pyarrow.dataset as ds
 from fairway.pipeline.report.outages import Outage
 from fairway.pipeline.report.rates import IS_OVER
 from fairway.pipeline.report.stores import DAMAGED
-from fairway.pipeline.run.reading import RunTables
+from fairway.pipeline.run.reading import RunTables, in_tables
 from fairway.units import NS_PER_MS
 
 _COLUMNS: Final = (
@@ -48,8 +48,6 @@ _COLUMNS: Final = (
     "first_cited_by",
     "last_cited_by",
 )
-WINDOW_ROWS: Final = 500_000
-"""Lost messages of a window, in columns."""
 _TOLD_BY_ENDS: Final = 2
 """Largest number of citations of which the first and the last are all."""
 _HAS_AUTHOR: Final = ds.field("sender_id").is_valid()
@@ -107,7 +105,7 @@ class LostMessage:
 class Causes:
     """Determines the cause and the circumstances of each lost message.
 
-    Lost messages are processed in windows of `WINDOW_ROWS`. For each window the tables on which the causes depend are
+    Lost messages are processed in windows of `TABLE_BYTES`. For each window the tables on which the causes depend are
     read once, so that memory does not grow with the number of lost messages.
     """
 
@@ -118,21 +116,10 @@ class Causes:
 
     def __iter__(self) -> Iterator[LostMessage]:
         """Yield all lost messages, in the order of their table."""
-        for rows in _windows(self._tables.batches("missing_messages", _COLUMNS)):
+        for rows in in_tables(self._tables.batches("missing_messages", _COLUMNS)):
             window = _Window(self._tables, rows, self._outages)
             for batch in rows.to_batches():
                 yield from map(window.message, batch.to_pylist())
-
-
-def _windows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= WINDOW_ROWS:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 class _Window:

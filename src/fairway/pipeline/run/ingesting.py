@@ -50,6 +50,7 @@ from fairway.pipeline.exchange import (
 from fairway.pipeline.keys import ChannelKeys
 from fairway.pipeline.ranges import SAMPLE_INPUT, sample_of
 from fairway.pipeline.run.copies import Repeated, RepeatedInPart, disagree
+from fairway.pipeline.run.reading import in_tables
 from fairway.pipeline.run.topics import claims_in, several_topics, sum_of
 from fairway.pipeline.schema import columns_of, exact_ddl
 from fairway.pipeline.sources.waku_messages import MessageScan, Selection
@@ -150,7 +151,7 @@ class Ingesting:
 
     def decode_alone(self, batches: Batches) -> Batches:
         """Do the same with messages from a source without repeated messages."""
-        yield from self._cut_decoded(task_number(), self._wanted(map(as_one_copy, _together(batches))))
+        yield from self._cut_decoded(task_number(), self._wanted(map(as_one_copy, in_tables(batches))))
 
     def decode_first(self, repeated: Repeated, batches: Batches) -> Batches:
         """Do the same with messages of which some are repeated: of these, only the first copy is decoded.
@@ -160,7 +161,7 @@ class Ingesting:
         number = task_number()
         cutter = Cutter(_COPIES, self.buckets)
         copies: list[tuple[pa.Table, Buckets]] = []
-        first = self._first(_together(batches), RepeatedInPart(repeated, number), copies)
+        first = self._first(in_tables(batches), RepeatedInPart(repeated, number), copies)
         for row in self._cut_decoded(number, first, several=repeated.keys):
             yield row
             while copies:
@@ -333,17 +334,3 @@ def of_channels(messages: pa.Table, channels: Sequence[str], decoder: BatchDecod
 def at_sources(selection: Selection, keys: ChannelKeys | None) -> Selection:
     """Return the part of a selection that sources can apply: they cannot read the channel of an encrypted message."""
     return selection if keys is None else replace(selection, channels=())
-
-
-def _together(batches: Batches) -> Iterator[pa.Table]:
-    """Yield the rows of batches in tables of about `PIECE_BYTES`, one for each file."""
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= PIECE_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -29,6 +29,9 @@ BATCH_ROWS = 16_384
 _PAYLOAD_BATCH_ROWS = 256
 _PART_BYTES = 16_777_216
 """Bytes of the row groups of a file that are read at a time, of all columns."""
+
+TABLE_BYTES: Final = 67_108_864
+"""Size from which `in_tables` ends a table."""
 
 Columns = Sequence[str] | Mapping[str, ds.Expression]
 """Names of columns, or expressions over columns under new names."""
@@ -146,6 +149,20 @@ class RunTables:
                     lows.append(told.min)
                     highs.append(told.max)
         return min(lows, default=None), max(highs, default=None)
+
+
+def in_tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of about `TABLE_BYTES`."""
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= TABLE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _rows(

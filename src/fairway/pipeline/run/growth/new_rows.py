@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from fairway.pipeline.run.growth import WholeRunNeeded
 from fairway.pipeline.run.growth.held_rows import HeldRows
+from fairway.pipeline.run.reading import in_tables
 from fairway.pipeline.run.sources import RunSource
 from fairway.pipeline.sources.files_scan import FilesScan, State
 from fairway.pipeline.sources.waku_messages import ARROW_SCHEMA, MessageScan
 
 MOST_KNOWN_ROWS: Final = 20_000_000
 """Most messages of a source that is read in full: the hashes of all of them are in memory."""
-_PIECE_BYTES: Final = 67_108_864
 
 Described = Mapping[str, Any]
 """A source as ``run.json`` describes it: label, uri and fingerprint."""
@@ -125,12 +125,4 @@ def _rows_from(source: RunSource, held: HeldRows) -> pa.Table:
 
 
 def _scanned(scan: MessageScan) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for part in scan.plan():
-        for batch in scan.read(part):
-            held.append(batch)
-            if sum(one.nbytes for one in held) >= _PIECE_BYTES:
-                yield pa.Table.from_batches(held)
-                held = []
-    if held:
-        yield pa.Table.from_batches(held)
+    return in_tables(batch for part in scan.plan() for batch in scan.read(part))
