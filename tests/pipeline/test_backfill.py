@@ -301,7 +301,7 @@ def test_a_folder_in_a_bucket_or_in_hdfs_gets_what_it_lacks_also_after_an_end_in
 
 def test_a_folder_that_cannot_be_locked_is_told_in_a_sentence(tmp_path):
     (tmp_path / "copy" / "_backfill.lock").mkdir(parents=True)  # a file there cannot be written
-    with pytest.raises(StorageError, match=r"copy cannot be written .* the same command goes on"):
+    with pytest.raises(StorageError, match=r"copy cannot be written .* run the same command to continue"):
         backfill(fill(tmp_path / "a.db", range(3)), f"parquet:{tmp_path / 'copy'}")
 
 

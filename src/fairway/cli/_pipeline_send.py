@@ -209,7 +209,7 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
         *((f"  {status}", count) for status, count in sorted(summary.statuses.items())),
     ]
     columns = {"of": ColumnKind.TEXT, "count": ColumnKind.COUNT}
-    out.print(render_table(small_table("What was to be sent, and what became of it", columns, rows)))
+    out.print(render_table(small_table("Results of the messages to send", columns, rows)))
     out.print(f"{_schedule(summary)}; in {summary.folder}", markup=False, soft_wrap=True)
     for reason, count in summary.reasons.items():
         out.print(f"{counted(count, 'message')} not taken: {visible(reason)}", markup=False, soft_wrap=True)

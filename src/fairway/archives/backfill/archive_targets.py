@@ -143,5 +143,5 @@ def _written(name: str) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise StorageError(
-            f"{name}: cannot be written: {error}; what was written stays, and the same command goes on"
+            f"{name}: cannot be written: {error}; the written messages stay; run the same command to continue"
         ) from error

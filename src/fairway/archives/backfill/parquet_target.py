@@ -42,7 +42,7 @@ _FILE: Final = "backfill-{}.parquet"
 _IN_THE_MAKING: Final = re.compile(r"\.backfill-.*\.(new|part)")
 """Names of unfinished files; readers of Parquet skip names with a leading dot."""
 _HIDDEN: Final = (".", "_")
-_AGAIN: Final = "what was written stays, and the same command goes on"
+_AGAIN: Final = "the written messages stay; run the same command to continue"
 
 
 class ParquetTarget(Target):

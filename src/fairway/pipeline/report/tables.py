@@ -238,7 +238,7 @@ _SHOWN: Final = {
         "the largest first",
         "messages in quarantine",
         Column("reason", ColumnKind.WORD, "status"),
-        Column("what is wrong", ColumnKind.TEXT, "error"),
+        Column("error", ColumnKind.TEXT, "error"),
         _TOPIC,
         Column("stores", ColumnKind.WORD, "sources"),
         _SENT,

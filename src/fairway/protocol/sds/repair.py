@@ -202,7 +202,7 @@ class Repair:
         self._credited_ms: int | None = None
 
     def set_t_min(self, t_min_ms: int, now_ms: int) -> None:
-        """Set T_min, unless it is an option; a shorter one brings forward what is planned."""
+        """Set T_min, unless an option sets it. A shorter T_min makes planned requests and answers due sooner."""
         before_ms = self._t_min_ms
         self._t_min_ms, self._t_max_ms = self.config.window(t_min_ms)
         if self._t_min_ms < before_ms:
