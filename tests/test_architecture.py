@@ -71,7 +71,7 @@ EXTRAS_OF = {
     "rln/proving": {"rln"},
 }
 PURE = ("wire", "protocol")
-PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google"}
+PURE_LIBRARIES = {"numpy", "Crypto", "cryptography", "google", "msgspec"}
 # fmt: off
 IMPURE_MODULES = {
     "asyncio", "concurrent", "http", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
@@ -178,7 +178,7 @@ def test_imports_point_downwards_only():
     assert wrong == []
 
 
-def test_the_core_imports_nothing_but_the_standard_library_and_four_others():
+def test_the_core_imports_nothing_but_the_standard_library_and_five_others():
     wrong = [
         f"{name_of(path)}:{line} imports {imported}"
         for path in pure_modules()

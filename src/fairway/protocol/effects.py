@@ -12,9 +12,10 @@ order of the calls.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fairway.events import Event, OrderKey, SendErrorReason
 from fairway.protocol.journal import Row
@@ -39,15 +40,13 @@ class Change(NamedTuple):
     row: Row | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Persist:
+class Persist(Struct, frozen=True, kw_only=True):
     """Make these changes durable before the next effects."""
 
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prove:
+class Prove(Struct, frozen=True, kw_only=True):
     """Prove that a transmission is within the RLN rate limit, and call `Stack.proven` with the token."""
 
     token: int
@@ -57,8 +56,7 @@ class Prove:
     """Time in Unix milliseconds; the proof is for its epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(Struct, frozen=True, kw_only=True):
     """Send these bytes to the node, and call `Stack.published` with the token and its answer."""
 
     token: int
@@ -91,8 +89,7 @@ class NodeAnswer(NamedTuple):
         return SendErrorReason.MESSAGE_TOO_LARGE if self.too_large else SendErrorReason.REJECTED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryStore:
+class QueryStore(Struct, frozen=True, kw_only=True):
     """Query a store node, and pass the results to `Stack.receive_stored`.
 
     A query is one of three kinds:
@@ -113,23 +110,20 @@ class QueryStore:
     (`Stack.was_turned_away`) call `Stack.catch_up_progressed`, and at the end `Stack.caught_up` with ``end_ns``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitCipher:
+class AwaitCipher(Struct, frozen=True, kw_only=True):
     """Await the awaitable of an asynchronous encryption hook, and call `Stack.cipher_done` with its result."""
 
     token: int
     awaitable: Awaitable[bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emit:
+class Emit(Struct, frozen=True, kw_only=True):
     """Pass an event to the application."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """The first segment of a send has its position in the channel."""
 
     request_id: str

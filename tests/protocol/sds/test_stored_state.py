@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec import structs
 
 from examples import examples
 from fairway.errors import SnapshotError
@@ -37,7 +38,7 @@ def in_any_order(outcomes):
 
     def entries_sorted(outcome):
         lists_entries = isinstance(outcome, DependenciesMissing | DependenciesLost)
-        return replace(outcome, entries=tuple(sorted(outcome.entries, key=repr))) if lists_entries else outcome
+        return structs.replace(outcome, entries=tuple(sorted(outcome.entries, key=repr))) if lists_entries else outcome
 
     return Counter(repr(entries_sorted(outcome)) for outcome in outcomes)
 

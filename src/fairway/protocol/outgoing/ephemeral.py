@@ -6,8 +6,9 @@ near, or if the node is offline. One event reports each message: sent, dropped o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from fairway.errors import EmptyPayloadError, MessageTooLargeError, RlnErrorKind
 from fairway.events import (

@@ -6,8 +6,9 @@ in priority, and in the reaction to a failure. `Sends` begins and ends sends, an
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from fairway.errors import EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Limit, MessageQueued, MessageSending, OrderKey, SendErrorReason

@@ -14,9 +14,10 @@ position in the queue.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import OrderKey, SendErrorReason
@@ -49,8 +50,7 @@ _PRIORITY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transmission:
+class Transmission(Struct, frozen=True, kw_only=True):
     """An outgoing SDS message."""
 
     purpose: Purpose
@@ -90,8 +90,7 @@ class HandedOut(NamedTuple):
     """Empty until it has its proof."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsendable:
+class Unsendable(Struct, frozen=True, kw_only=True):
     """A transmission that will never leave, and why."""
 
     transmission: Transmission

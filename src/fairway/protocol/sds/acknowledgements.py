@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from fairway.bounded import BoundedDict
 from fairway.protocol.journal import Journal
 from fairway.protocol.sds.vouching import BELIEVED_MS
@@ -139,8 +141,7 @@ def _merged(sets: Collection[Ranges]) -> Ranges:
     return tuple(merged[-_MAX_RANGES:])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class Review(Struct, frozen=True, kw_only=True):
     """The evidence that one received message gives about an own one."""
 
     message_id: str

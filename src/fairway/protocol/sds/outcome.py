@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from fairway.events import LossReason
 from fairway.protocol.sds.acknowledgements import Review
@@ -57,24 +58,21 @@ class Ignored(Enum):
     """Received before, and an answer to a repair request: its sender may have the acknowledgement."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageIgnored:
+class MessageIgnored(Struct, frozen=True, kw_only=True):
     """A message was ignored."""
 
     message_id: str
     why: Ignored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageArrived:
+class MessageArrived(Struct, frozen=True, kw_only=True):
     """A message of another participant was received for the first time; its dependencies may be missing."""
 
     message: SdsMessage
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageReady:
+class MessageReady(Struct, frozen=True, kw_only=True):
     """A content message entered the history: each dependency is in the history, lost or skipped."""
 
     message: SdsMessage
@@ -87,30 +85,26 @@ class MessageReady:
         return self.message.message_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderIdShared:
+class SenderIdShared(Struct, frozen=True, kw_only=True):
     """Another process uses our sender id: a message with it arrived that this participant did not send."""
 
     message_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DependenciesMissing:
+class DependenciesMissing(Struct, frozen=True, kw_only=True):
     """These cited messages have neither arrived nor been declared lost."""
 
     entries: tuple[HistoryEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DependenciesLost:
+class DependenciesLost(Struct, frozen=True, kw_only=True):
     """These messages were given up: no message waits for them any more."""
 
     entries: tuple[HistoryEntry, ...]
     reason: LossReason = LossReason.TIMEOUT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageReviewed:
+class MessageReviewed(Struct, frozen=True, kw_only=True):
     """A received message gave evidence about an own message."""
 
     review: Review

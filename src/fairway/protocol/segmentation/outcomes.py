@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,8 +20,7 @@ HASH_MISMATCH: Final = "hash-mismatch"
 """`Refused.reason` of the segment that would have completed a message, if the hash of the payload is wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetLost:
+class SetLost(Struct, frozen=True, kw_only=True):
     """An incomplete set was discarded."""
 
     key: SetKey
@@ -30,8 +31,7 @@ class SetLost:
     """SDS ids of its segments, in segment order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageComplete:
+class MessageComplete(Struct, frozen=True, kw_only=True):
     """A complete message. Its content may be acknowledged."""
 
     payload: bytes
@@ -41,8 +41,7 @@ class MessageComplete:
     """Whether Reed-Solomon computed lost data segments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentKept:
+class SegmentKept(Struct, frozen=True, kw_only=True):
     """The segment was kept, or its message was complete before. Its content may be acknowledged."""
 
     segments: SegmentSet
@@ -55,8 +54,7 @@ class SegmentKept:
     """SDS ids of another set's segments, now known to be late segments of this message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Struct, frozen=True, kw_only=True):
     """The content was not kept and must not be acknowledged: its sender retransmits it."""
 
     reason: str

@@ -16,6 +16,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError
 from fairway.protocol.segmentation import leopard
 from fairway.wire.hashing import keccak256
@@ -42,8 +44,7 @@ def logical_message_id(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingSegment:
+class OutgoingSegment(Struct, frozen=True, kw_only=True):
     """A segment to send."""
 
     content: bytes
@@ -55,8 +56,7 @@ class OutgoingSegment:
     is_parity: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segmentation:
+class Segmentation(Struct, frozen=True, kw_only=True):
     """The segments of a payload."""
 
     payload_hash: bytes | None
