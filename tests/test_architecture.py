@@ -51,6 +51,7 @@ RANKS = {
     "archives": 8,
     "testing": 8,
     "files": 8,
+    "blocking": 9,
     "simulation": 10,
     "cli": 11,
     "__main__": 12,

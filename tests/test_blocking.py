@@ -1,0 +1,166 @@
+"""`fairway.blocking`: the API without asyncio, for programs with threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from fairway import blocking
+from fairway.errors import ChannelClosedError, ConfigurationError, EventLoopError
+from fairway.events import MessageReceived, MessageSent
+from fairway.files import FileReceived
+from fairway.options import ReliableChannelOptions
+
+_SOON = ReliableChannelOptions(sync_min_interval_ms=50)
+_PATIENCE_S = 60.0
+
+
+@contextmanager
+def _pair(**alices: object) -> Iterator[tuple[blocking.BlockingChannel, blocking.BlockingChannel]]:
+    network = f"local:{uuid4()}"
+    with blocking.connect(network) as node_a, blocking.connect(network) as node_b:
+        topic = "/tests/1/blocking/proto"
+        with (
+            blocking.create_reliable_channel(node_a, "team", "alice", topic, options=_SOON, **alices) as alice,  # type: ignore[arg-type]
+            blocking.create_reliable_channel(node_b, "team", "bob", topic, options=_SOON) as bob,
+        ):
+            yield alice, bob
+
+
+def test_a_script_sends_reads_and_waits_for_the_acknowledgement() -> None:
+    with _pair() as (alice, bob):
+        receipt = alice.send(b"who is on watch?")
+        receipt.sent(timeout=_PATIENCE_S)
+        message = next(iter(bob))
+        assert (message.sender_id, bytes(message)) == ("alice", b"who is on watch?")
+        assert receipt.delivered(timeout=_PATIENCE_S).delivered_to == ("bob",)
+        assert receipt.has_ended
+        assert receipt.failure is None
+        assert alice.receipt(receipt.request_id).progress.delivered_to == ("bob",)
+        assert [each.payload for each in bob.history()] == [b"who is on watch?"]
+        assert [each.chunks_sent for each in receipt.updates()] == [(0,)]
+
+
+def test_a_wait_that_timed_out_loses_nothing() -> None:
+    with _pair() as (alice, bob):
+        messages = iter(bob)
+        with pytest.raises(TimeoutError):
+            messages.next(timeout=0.01)
+        alice.send(b"late")
+        assert messages.next(timeout=_PATIENCE_S).payload == b"late"
+        alone = alice.send(b"for nobody else", by=["carol"])
+        with pytest.raises(TimeoutError):
+            alone.delivered(timeout=0.01)
+        assert not alone.has_ended
+
+
+def test_the_loop_ends_when_the_channel_closes() -> None:
+    with _pair() as (alice, bob):
+        alice.send(b"last")
+        reading = iter(bob)
+        assert reading.next(timeout=_PATIENCE_S).payload == b"last"
+        with ThreadPoolExecutor() as threads:
+            rest = threads.submit(list, reading)
+            bob.close()
+            assert rest.result(_PATIENCE_S) == []
+        with pytest.raises(ChannelClosedError, match="closed"):
+            bob.send(b"too late")
+
+
+def test_many_threads_use_one_channel() -> None:
+    with _pair() as (alice, bob):
+        texts = [b"%d" % number for number in range(50)]
+        with ThreadPoolExecutor(8) as threads:
+            receipts = list(threads.map(alice.send, texts))
+        messages = iter(bob)
+        assert sorted(messages.next(timeout=_PATIENCE_S).payload for _ in texts) == sorted(texts)
+        for receipt in receipts:
+            receipt.delivered(timeout=_PATIENCE_S)
+
+
+def test_a_handler_may_block_and_use_the_channel() -> None:
+    answered = threading.Event()
+
+    def reply(message: MessageReceived) -> None:
+        alice.send(b"re: " + message.payload).sent(timeout=_PATIENCE_S)
+        answered.set()
+
+    with _pair(receive=reply) as (alice, bob):
+        sent = threading.Event()
+        remove = alice.on(MessageSent, lambda _: sent.set())
+        bob.send(b"hello")
+        assert answered.wait(_PATIENCE_S)
+        assert sent.wait(_PATIENCE_S)
+        remove()
+        assert iter(bob).next(timeout=_PATIENCE_S).payload == b"re: hello"
+
+
+def test_a_message_unfinished_at_an_error_comes_again(tmp_path: Path) -> None:
+    network, topic = f"local:{uuid4()}", "/tests/1/blocking/proto"
+
+    def reader(node: blocking.BlockingNode) -> blocking.BlockingChannel:
+        return blocking.create_reliable_channel(node, "team", "bob", topic, store=tmp_path / "bob.db")
+
+    def fail(bob: blocking.BlockingChannel) -> None:
+        with bob:
+            alice.send(b"work")
+            for _ in bob:
+                raise ZeroDivisionError
+
+    with (
+        blocking.connect(network) as here,
+        blocking.connect(network) as there,
+        blocking.create_reliable_channel(here, "team", "alice", topic) as alice,
+    ):
+        with pytest.raises(ZeroDivisionError):
+            fail(reader(there))
+        with reader(there) as bob:
+            assert iter(bob).next(timeout=_PATIENCE_S).redelivered
+        with reader(there) as bob, pytest.raises(TimeoutError):
+            iter(bob).next(timeout=0.01)
+
+
+def test_files_are_sent_and_received(tmp_path: Path) -> None:
+    (tmp_path / "chart.pdf").write_bytes(bytes(3_000_000))
+
+    def receive(bob: blocking.BlockingChannel) -> Path:
+        receiver = blocking.BlockingFileReceiver.open(bob, tmp_path / "received")
+        for message in bob:
+            outcome = receiver.take(message)
+            if isinstance(outcome, FileReceived):
+                assert receiver.incomplete == ()
+                return outcome.path
+        raise AssertionError("the channel closed")
+
+    with _pair() as (alice, bob), ThreadPoolExecutor() as threads:
+        received = threads.submit(receive, bob)
+        assert blocking.send_file(alice, tmp_path / "chart.pdf").delivered_to == ("bob",)
+        assert received.result(_PATIENCE_S).read_bytes() == bytes(3_000_000)
+
+
+def test_a_coroutine_handler_runs_on_the_event_loop_where_nothing_may_block() -> None:
+    errors: list[EventLoopError] = []
+    called = threading.Event()
+
+    async def handle(_: MessageReceived) -> None:
+        try:
+            alice.send(b"this would wait for itself")
+        except EventLoopError as error:
+            errors.append(error)
+        called.set()
+
+    with _pair(receive=handle) as (alice, bob):
+        bob.send(b"hello")
+        assert called.wait(_PATIENCE_S)
+    assert "would wait for itself" in str(errors[0])
+
+
+def test_a_node_with_asyncio_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"fairway\.blocking\.connect"):
+        blocking.create_reliable_channel("node", "team", "alice", "/tests/1/blocking/proto")  # type: ignore[arg-type]
