@@ -134,17 +134,19 @@ def test_a_store_of_a_channel_that_was_never_closed_names_that_channel(tmp_path,
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("kind", ["file", "memory"])
 @pytest.mark.parametrize("is_collected", [True, False])
-def test_the_store_of_a_channel_whose_event_loop_has_ended_can_be_opened_again(tmp_path, is_collected):
+def test_the_store_of_a_channel_whose_event_loop_has_ended_can_be_opened_again(tmp_path, is_collected, kind):
+    store = MemoryStore() if kind == "memory" else tmp_path / "alice.db"
     kept = []
 
     async def leave_open():
-        channel = await create(network, tmp_path / "alice.db")
+        channel = await create(network, store)
         kept.append(channel)
         return (await channel.send(b"hello")).request_id
 
     async def go_on(request_id):
-        async with create(network, tmp_path / "alice.db") as channel:
+        async with create(network, store) as channel:
             await channel.receipt(request_id).sent()
 
     with LocalNetwork() as network:

@@ -40,9 +40,6 @@ class Failing(ChannelStore):
     def history(self, before, limit):
         return self._store.history(before, limit)
 
-    def trace(self, identifier):
-        return self._store.trace(identifier)
-
     def message(self, number):
         return self._store.message(number)
 

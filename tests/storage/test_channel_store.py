@@ -8,18 +8,10 @@ import pytest
 
 from fairway.errors import StorageError, StoreLockedError, StoreMismatchError
 from fairway.events import (
-    ChannelStatus,
-    ChunkInfo,
-    IrretrievableMessage,
-    LossReason,
-    MessageDelivered,
-    MessageSent,
     MessageSetAside,
-    RequestSent,
-    StatusChanged,
 )
 from fairway.protocol.effects import Change
-from fairway.storage.channel_store import Handling, SendOutcome, TracePoint, Write
+from fairway.storage.channel_store import Handling, SendOutcome, Write
 
 
 @pytest.fixture
@@ -100,39 +92,6 @@ def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
     assert kept.store.request("request-3") is None
 
 
-def test_a_trace_is_found_by_message_request_and_sds_id_oldest_first(kept, make):
-    chunk = ChunkInfo(chunk_index=0, total_chunks=1)
-    sent = MessageSent(request_id="r1", message_id="m1", chunk_info=chunk, message_hash=b"h" * 32)
-    whole = RequestSent(request_id="r1", message_id="m1")
-    again = RequestSent(request_id="r2", message_id="m1")
-    delivered = MessageDelivered(request_id="r1", message_id="m1", delivered_to=("r2",), at_ms=30)
-    points = [TracePoint(at_ms=10 * place, event=event) for place, event in enumerate((sent, whole, again, delivered))]
-    kept.keep(trace=tuple(points[:2]))
-    kept.keep(trace=(TracePoint(at_ms=1, event=StatusChanged(status=ChannelStatus.SYNCED)), *points[2:]))
-    lost = TracePoint(at_ms=50, event=IrretrievableMessage(message_id="sds-9", reason=LossReason.TIMEOUT))
-    kept.keep(trace=(lost,))
-    for _ in range(2):
-        assert list(kept.store.trace("m1")) == points
-        assert list(kept.store.trace("r1")) == [points[0], points[1], points[3]]
-        # An identifier is a whole field that names a message, not a part of one nor another field's value.
-        assert list(kept.store.trace("r2")) == [points[2]]
-        assert list(kept.store.trace("m")) == []
-        assert list(kept.store.trace("")) == []
-        assert list(kept.store.trace("sds-9")) == [lost]
-        kept.reopen()
-
-
-def test_of_a_received_message_the_trace_keeps_the_size_and_not_the_payload(kept, make):
-    message = make.received(4, payload=b"x" * 777)
-    kept.keep(trace=(TracePoint(at_ms=1, event=message), TracePoint(at_ms=2, event=message, size_bytes=5)))
-    expected = [
-        TracePoint(at_ms=1, event=replace(message, payload=b""), size_bytes=777),
-        TracePoint(at_ms=2, event=replace(message, payload=b""), size_bytes=5),
-    ]
-    for identifier in ("message-4", "sds-4-0", "sds-4-1"):
-        assert list(kept.store.trace(identifier)) == expected
-
-
 def test_answers_come_in_the_order_of_the_writes(new_store, make):
     store, answered = new_store(), []
     store.open(*make.owner)
@@ -175,8 +134,7 @@ def test_a_store_that_is_not_open_answers_with_an_error(new_store, make):
 @pytest.fixture
 def ten_kept(monkeypatch, new_store, keeper):
     for module in ("memory_store", "sqlite_writer"):
-        for name in ("KEPT_REQUESTS", "KEPT_TRACE_POINTS"):
-            monkeypatch.setattr(f"fairway.storage.{module}.{name}", 10)
+        monkeypatch.setattr(f"fairway.storage.{module}.KEPT_REQUESTS", 10)
     return keeper(new_store())
 
 
@@ -192,13 +150,3 @@ def test_the_oldest_ended_requests_are_removed_and_open_or_reopened_ones_never(t
     assert known == list(range(known[0], 3_002))
     # Old ones are removed in chunks.
     assert 10 <= len(known) <= 1_500
-
-
-def test_the_oldest_trace_points_are_removed(ten_kept):
-    for start in range(0, 3_000, 300):
-        events = (RequestSent(request_id=f"r{number}", message_id="m") for number in range(start, start + 300))
-        ten_kept.keep(trace=tuple(TracePoint(at_ms=0, event=event) for event in events))
-    ten_kept.reopen()
-    names = [point.event.request_id for point in ten_kept.store.trace("m")]
-    assert 10 <= len(names) <= 1_300
-    assert names == [f"r{number}" for number in range(3_000 - len(names), 3_000)]

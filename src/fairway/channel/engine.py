@@ -109,6 +109,9 @@ class Engine:
         )
         self.subscription: Subscription[RoutedMessage] | None = None
         self._node = node
+        self._store = store
+        self._follows = False
+        """Whether the store reads the state itself, and keeps no trace (`ChannelStore.follow`)."""
         self._clock = clock
         self._records = SendRecords(store, clock)
         self._inbox = inbox
@@ -134,12 +137,15 @@ class Engine:
         self._is_running = True
         if not self._node.status.connected:
             stack.set_connected(False, now_ms)
-        if changes:
-            self._update_room()
-            self.carry_out(stack.restore(changes, now_ms))
-            self._plan_held_back()
-        else:
-            self.commits.add(Write(changes=stack.snapshot()), [])
+        self._update_room()
+        effects = stack.restore(changes, now_ms) if changes else ()
+        self._follows = self._store.follow(stack.snapshot)
+        if self._follows:
+            stack.stop_journal()
+        elif not changes:
+            effects = (Persist(changes=stack.snapshot()),)
+        self.carry_out(effects)
+        self._plan_held_back()
         with ForeignCode("the node's subscribe"):
             self.subscription = await self._node.subscribe(self._pubsub_topic, [stack.content_topic])
         self._see_node(self._node.status)
@@ -240,6 +246,8 @@ class Engine:
                 case _:
                     outward.append(effect)
                     hurry = True
+        if self._follows:
+            changes, trace = (), []
         write = None
         if changes or delivered or requests or trace:
             write = Write(
@@ -260,10 +268,10 @@ class Engine:
         if self.commits.error is not None:
             return False
         self._plan_held_back()
-        trace = tuple(
-            [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
-        )
-        self.commits.add(replace(write, trace=trace) if trace else write, list(events), hurry=bool(events))
+        trace = [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
+        if trace and not self._follows:
+            write = replace(write, trace=tuple(trace))
+        self.commits.add(write, list(events), hurry=bool(events))
         return True
 
     def settle(self, request_id: str) -> asyncio.Future[None] | None:

@@ -472,6 +472,10 @@ class Stack:
         """Return the complete state as rows; later `Persist` effects carry its changes."""
         return tuple(Change(table=table, key=key, row=row) for table, key, row in self._state.rows())
 
+    def stop_journal(self) -> None:
+        """Emit no `Persist` any more, for a shell that reads the state by `snapshot` when it needs it."""
+        self._state.is_journaled = False
+
     def restore(self, rows: Iterable[Change], now_ms: int) -> tuple[Effect, ...]:
         """Restore the rows of an earlier run in a new channel, and continue.
 

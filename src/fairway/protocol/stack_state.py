@@ -65,6 +65,8 @@ class StackState:
         self._jitter = jitter
         self._journal = shared.journal
         self._persisted_jitter = 0
+        self.is_journaled = True
+        """Whether `changes` returns rows; without it only `rows` has the state."""
         self._journal.touch(SCHEMA, "")
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
@@ -77,7 +79,7 @@ class StackState:
     def changes(self) -> tuple[Change, ...]:
         """Return the changes since the last call."""
         dirty = self._journal.drain()
-        if not dirty:
+        if not (dirty and self.is_journaled):
             return ()
         if self._jitter.counter != self._persisted_jitter:
             # A changed counter alone causes no write; it is added to the next one.

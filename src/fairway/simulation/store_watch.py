@@ -7,13 +7,13 @@ After a crash a store has all confirmed writes, and possibly the first of the la
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from fairway.errors import StorageError
 from fairway.events import MessageReceived, OrderKey
 from fairway.simulation.history import History
-from fairway.storage.channel_store import ChannelStore, HistoryPage, Stored, StoredRequest, TracePoint, Write
+from fairway.storage.channel_store import ChannelStore, HistoryPage, Stored, StoredRequest, Write
 
 
 class Kept:
@@ -95,10 +95,6 @@ class WatchedStore(ChannelStore):
     def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
         """Return a page of the channel's history."""
         return self._store.history(before, limit)
-
-    def trace(self, identifier: str) -> Iterable[TracePoint]:
-        """Return the trace of a message."""
-        return self._store.trace(identifier)
 
     def close(self) -> None:
         """Close the store."""

@@ -5,13 +5,13 @@ the channel carries out the effects that depend on it. A store has one process, 
 
 A store keeps the rows of the protocol's state (`fairway.protocol.journal`), and received and own messages in the order
 of the channel. It keeps the inbox: the received messages that the application has not finished. It keeps the requests,
-so that a send can be repeated and looked up, and the trace: the events about each message.
+so that a send can be repeated and looked up. A store on a disk also keeps the trace: the events about each message.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, Self
@@ -216,6 +216,14 @@ class ChannelStore(ABC):
         `StorePathError` or `StoreFullError`.
         """
 
+    def follow(self, snapshot: Callable[[], tuple[Change, ...]]) -> bool:
+        """Return whether the store calls ``snapshot`` at its next `open` to get the rows of the state.
+
+        Then writes have no rows and no trace points. Only a store that ends with the process can do that.
+        """
+        del snapshot
+        return False
+
     @abstractmethod
     def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Make a write durable, then call ``done`` with None, or with an error; both in the order of the calls.
@@ -245,14 +253,6 @@ class ChannelStore(ABC):
         """Return the last messages before a key, or at the end of the channel, at most ``limit``.
 
         Only durable writes count. Can be called from any thread, and takes milliseconds.
-        """
-
-    @abstractmethod
-    def trace(self, identifier: str) -> Iterable[TracePoint]:
-        """Return the trace of a message by message id, request id or SDS message id, oldest first.
-
-        Submitted writes count, even if not yet durable. Can be called from any thread. On disk a search takes a tenth
-        of a second, so an event loop should call it on another thread.
         """
 
     @abstractmethod

@@ -1,14 +1,13 @@
 """`MemoryStore`: a store in memory, for channels whose state need not survive the process.
 
-`submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content.
-
-Rows and trace points are plain tuples, because the cyclic garbage collector of Python stops tracking those.
+`submit` calls ``done`` before it returns. The object can be closed and opened again, and keeps its content. The rows of
+the protocol's state are made when the store is opened again (`MemoryStore.follow`). The store keeps no trace.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
@@ -28,16 +27,12 @@ from fairway.storage.channel_store import (
     SendOutcome,
     Stored,
     StoredRequest,
-    TracePoint,
     Write,
     placement_of,
 )
-from fairway.storage.records import PointColumns, point_columns, read_point
 
 KEPT_REQUESTS: Final = 10_000
 """Ended requests; a tenth of the number on a disk, because each takes some 700 bytes."""
-KEPT_TRACE_POINTS: Final = 20_000
-"""Trace points; a tenth as well."""
 KEPT_MESSAGES: Final = 1_000
 """Default number of messages; a tenth as well."""
 KEPT_MESSAGE_BYTES: Final = 8_388_608
@@ -53,6 +48,8 @@ class MemoryStore(ChannelStore):
         self._owner: tuple[str, str, str] | None = None
         self._is_open = False
         self._tables: defaultdict[str, dict[str, Row]] = defaultdict(dict)
+        self._snapshot: Callable[[], tuple[Change, ...]] | None = None
+        """Returns the rows of the state; None until a channel gives it."""
         self._inbox: dict[int, MessageReceived] = {}
         self._messages: dict[int, MessageReceived | OwnMessage] = {}
         self._message_bytes = 0
@@ -68,7 +65,6 @@ class MemoryStore(ChannelStore):
         self._openings = 0
         self._requests: dict[str, StoredRequest] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._trace: deque[PointColumns] = deque(maxlen=KEPT_TRACE_POINTS)
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -86,6 +82,10 @@ class MemoryStore(ChannelStore):
                 "give each channel and sender a store of its own"
             )
         self._owner, self._is_open = owner, True
+        if self._snapshot is not None:
+            self._tables.clear()
+            self._keep_rows(self._snapshot())
+            self._snapshot = None
         self._openings += 1
         handling = tuple(self._handling[number] for number in sorted(self._handling))
         aside = {each.number for each in handling if each.set_aside is not None}
@@ -99,23 +99,18 @@ class MemoryStore(ChannelStore):
             first_number=self._openings * NUMBERS_PER_OPENING,
         )
 
+    def follow(self, snapshot: Callable[[], tuple[Change, ...]]) -> bool:
+        """Keep ``snapshot`` for the next `open`."""
+        self._snapshot = snapshot
+        return True
+
     def submit(self, write: Write, done: Callable[[StorageError | None], None], *, hurry: bool = True) -> None:
         """Keep a write, and call ``done`` at once."""
         del hurry
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
-        try:
-            points = [point_columns(0, point) for point in write.trace]
-        except StorageError as error:
-            done(error)
-            return
-        tables = self._tables
-        for table, key, row in write.changes:
-            if row is None:
-                tables[table].pop(key, None)
-            else:
-                tables[table][key] = row
+        self._keep_rows(write.changes)
         self._inbox.update(write.delivered)
         if write.delivered or write.sent or write.placed:
             with self._lock:
@@ -127,7 +122,6 @@ class MemoryStore(ChannelStore):
             self._handling.pop(number, None)
         for request in write.requests:
             self._keep_request(request)
-        self._trace += points
         done(None)
 
     def request(self, request_id: str) -> StoredRequest | None:
@@ -149,15 +143,17 @@ class MemoryStore(ChannelStore):
             )
             return HistoryPage(self._removed + first, found)
 
-    def trace(self, identifier: str) -> list[TracePoint]:
-        """Return the trace of a message."""
-        wanted = identifier.encode()
-        points = (read_point(*columns) for columns in self._trace if wanted in columns[4])
-        return [point for point in points if point.names(identifier)]
-
     def close(self) -> None:
         """Close the store; it keeps its content for the next `open`."""
         self._is_open = False
+
+    def _keep_rows(self, changes: tuple[Change, ...]) -> None:
+        tables = self._tables
+        for table, key, row in changes:
+            if row is None:
+                tables[table].pop(key, None)
+            else:
+                tables[table][key] = row
 
     def _keep_messages(self, write: Write) -> None:
         for number, message in write.delivered:
