@@ -1,0 +1,160 @@
+"""The bridges of examples/bridges between a channel and a broker, killed in the middle."""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+import nats
+import pytest
+from paho.mqtt.client import Client, MQTTv5
+from paho.mqtt.enums import CallbackAPIVersion
+
+from fairway import blocking
+from patience import PATIENCE_S
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "bridges"
+_READINGS = 60
+_TOPIC = "/example/1/bridge/proto"
+
+
+pytestmark = pytest.mark.full
+
+
+def _program(name):
+    """Return the path of a broker; its Debian package has its name."""
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if path is None:
+        pytest.skip(f"needs {name}: apt-get install {name}")
+    return path
+
+
+def _free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@contextmanager
+def _process(*command, **options):
+    with subprocess.Popen(list(map(str, command)), **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def address():
+    """The address of a `fairway node`."""
+    command = [sys.executable, "-c", "from fairway.cli import main; main()", "node", "--json"]
+    with _process(*command, stdout=subprocess.PIPE, text=True) as node:
+        yield json.loads(node.stdout.readline())["multiaddrs"][0]
+
+
+@pytest.fixture
+def bob(address):
+    """A participant beside the bridge."""
+    with (
+        blocking.connect(address) as node,
+        blocking.create_reliable_channel(node, "bridge", "bob", _TOPIC) as channel,
+    ):
+        yield channel
+
+
+@contextmanager
+def _killed_and_started_again(*command):
+    """Run a bridge; the yielded function kills it and starts it again."""
+    with ExitStack() as running:
+        bridge = running.enter_context(_process(sys.executable, *command))
+
+        def kill():
+            nonlocal bridge
+            bridge.kill()
+            bridge = running.enter_context(_process(sys.executable, *command))
+
+        yield kill
+
+
+def _read(channel, count, *, at, do):
+    """Return the payloads of the next messages; after ``at`` of them call ``do``."""
+    messages, payloads = iter(channel), []
+    while len(payloads) < count:
+        payloads.append(messages.next(timeout=PATIENCE_S).payload)
+        if len(payloads) == at:
+            do()
+    with pytest.raises(TimeoutError):
+        messages.next(timeout=1)
+    return payloads
+
+
+def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bob):
+    broker = _program("mosquitto")
+    port = _free_port()
+    (tmp_path / "mosquitto.conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    command = [EXAMPLES / "mqtt.py", "--broker", f"127.0.0.1:{port}", "--topics", "sensors/#", "--node", address]
+    heard, subscribed = SimpleQueue(), threading.Event()
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+
+    @client.connect_callback()
+    def subscribe(*_):
+        client.subscribe("actors/#", qos=1)
+
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.on_message = lambda _client, _data, message: heard.put((message.topic, message.payload))
+    with _process(broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL):
+        client.connect_async("127.0.0.1", port)
+        client.loop_start()
+        try:
+            assert subscribed.wait(PATIENCE_S)
+            with _killed_and_started_again(*command, "--folder", tmp_path / "bridge") as kill:
+                bob.send(b"actors/lamp\non")
+                # The bridge has subscribed before it publishes.
+                assert heard.get(timeout=PATIENCE_S) == ("actors/lamp", b"on")
+                for _ in range(_READINGS):
+                    client.publish("sensors/door", b"open", qos=1).wait_for_publish(PATIENCE_S)
+                received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
+                bob.send(b"actors/lamp\noff")
+                while heard.get(timeout=PATIENCE_S) != ("actors/lamp", b"off"):
+                    pass
+        finally:
+            client.loop_stop()
+    # The readings are equal, and still each is one message.
+    assert received == [b"sensors/door\nopen"] * _READINGS
+
+
+def test_a_killed_bridge_from_jetstream_sends_each_order_once(tmp_path, address, bob):
+    server = _program("nats-server")
+    port = _free_port()
+    url = f"nats://127.0.0.1:{port}"
+    command = [EXAMPLES / "jetstream.py", "--server", url, "--node", address, "--folder", tmp_path / "bridge"]
+
+    async def publish():
+        client = await nats.connect(url)
+        stream = client.jetstream()
+        await stream.add_stream(name="fairway", subjects=["orders.>", "channel.*"])
+        for _ in range(_READINGS):
+            await stream.publish("orders.tea", b"two")
+        await client.close()
+
+    async def published():
+        client = await nats.connect(url)
+        subscription = await client.jetstream().subscribe("channel.bob")
+        messages = [(await subscription.next_msg(PATIENCE_S)).data for _ in range(2)]
+        await client.close()
+        return messages
+
+    arguments = ["-a", "127.0.0.1", "-p", str(port), "-js", "-sd", tmp_path / "jetstream"]
+    with _process(server, *arguments, stderr=subprocess.DEVNULL):
+        asyncio.run(publish())
+        with _killed_and_started_again(*command) as kill:
+            bob.send(b"we are open")
+            received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
+            bob.send(b"we are closed")
+            assert asyncio.run(published()) == [b"we are open", b"we are closed"]
+    assert received == [b"orders.tea\ntwo"] * _READINGS
