@@ -1,4 +1,4 @@
-"""`ForeignCode`: converts unusual exceptions of foreign code to `ForeignCodeError`.
+"""`ForeignCode` and `as_exception`: convert unusual exceptions of foreign code to `ForeignCodeError`.
 
 Foreign code is code of an application, a node or a store: handlers, ciphers, proof providers, callbacks. asyncio raises
 `CancelledError` in a cancelled task. Foreign code raises the same exception if it awaits another task that was
@@ -58,6 +58,21 @@ class ForeignCode:
                 if _current_task() is not self._task:
                     return
         raise ForeignCodeError(f"{self._name} raised {error!r}") from error
+
+
+def as_exception(name: str, error: BaseException) -> Exception:
+    """Return what foreign code raised in a call without ``await``: an unusual exception as `ForeignCodeError`.
+
+    Raises `KeyboardInterrupt` and `SystemExit` again. `ForeignCode` does the same around an ``await``.
+    """
+    match error:
+        case KeyboardInterrupt() | SystemExit():
+            raise error
+        case Exception() if not isinstance(error, StopIteration | StopAsyncIteration):
+            return error
+    unusual = ForeignCodeError(f"{name} raised {error!r}")
+    unusual.__cause__ = error
+    return unusual
 
 
 async def call_in_thread(

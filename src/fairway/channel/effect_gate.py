@@ -11,21 +11,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from fairway.errors import StorageError, copy_of
-from fairway.foreign_code import ForeignCode
+from fairway.foreign_code import as_exception
 from fairway.storage.channel_store import ChannelStore, Write
 
 Item = TypeVar("Item")
 
 
-class _Entry(NamedTuple, Generic[Item]):
+class _Entry(Generic[Item]):
     """A write that the store has not confirmed, and the items that wait for it."""
 
-    items: list[Item]
-    waiter: asyncio.Future[None] | None
-    hurry: bool
+    __slots__ = ("hurry", "is_confirmed", "items", "waiter")
+
+    def __init__(self, items: list[Item], *, hurry: bool) -> None:
+        self.items = items
+        self.hurry = hurry
+        self.waiter: asyncio.Future[None] | None = None
+        self.is_confirmed = False
 
 
 class EffectGate(Generic[Item]):
@@ -56,26 +60,31 @@ class EffectGate(Generic[Item]):
     def add(
         self, write: Write | None, items: list[Item], *, wait: bool = False, hurry: bool = True
     ) -> asyncio.Future[None] | None:
-        """Release items when ``write`` and all writes before it are durable; with ``wait`` return a future of that.
+        """Release items when ``write`` and all writes before it are durable.
 
-        Cancelling the future does not cancel the write. For ``hurry`` see `ChannelStore.submit`. Raises the store's
-        error if the store failed before.
+        With ``wait`` return a future of that, or None if they are durable already. Cancelling the future does not
+        cancel the write. For ``hurry`` see `ChannelStore.submit`. Raises the store's error if the store has failed.
         """
         if self.error is not None:
             raise copy_of(self.error)
         if write is None and self._pending and (self._pending[-1].hurry or not hurry):
             self._pending[-1].items.extend(items)
             return None
-        waiter = self._loop.create_future() if wait else None
+        entry = _Entry(items, hurry=hurry)
         is_first = not self._pending
-        self._pending.append(_Entry(items, waiter, hurry))
+        self._pending.append(entry)
         if write is None and is_first:
             self._answers.append(None)
         else:
             self._submit(write or Write(), hurry=hurry)
         if self._answers and not self._is_scheduled:
             self._drain()
-        return waiter
+        if not wait or entry.is_confirmed:
+            return None
+        if self.error is not None:
+            raise copy_of(self.error)
+        entry.waiter = self._loop.create_future()
+        return entry.waiter
 
     def waiting(self) -> Iterator[Item]:
         """Yield the items that wait for the store."""
@@ -97,10 +106,9 @@ class EffectGate(Generic[Item]):
     def _submit(self, write: Write, *, hurry: bool) -> None:
         self._is_submitting = True
         try:
-            with ForeignCode("the store's submit"):
-                self._store.submit(write, self._done, hurry=hurry)
-        except Exception as error:  # noqa: BLE001 - the store may be the application's
-            self._done(error if isinstance(error, StorageError) else _storage_error(error))
+            self._store.submit(write, self._done, hurry=hurry)
+        except BaseException as error:  # noqa: BLE001 - the store may be the application's
+            self._done(_storage_error(as_exception("the store's submit", error)))
         finally:
             self._is_submitting = False
 
@@ -127,6 +135,7 @@ class EffectGate(Generic[Item]):
                 entry = self._pending.popleft()
                 self._released += 1
                 if error is None and self.error is None:
+                    entry.is_confirmed = True
                     if entry.waiter is not None and not entry.waiter.done():
                         entry.waiter.set_result(None)
                     for item in entry.items:
@@ -147,6 +156,8 @@ class EffectGate(Generic[Item]):
 
 
 def _storage_error(cause: Exception) -> StorageError:
+    if isinstance(cause, StorageError):
+        return cause
     error = StorageError(f"the store's submit raised {type(cause).__name__}: {cause}")
     error.__cause__ = cause
     return error

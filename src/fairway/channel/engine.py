@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -33,7 +32,7 @@ from fairway.events import (
     MessageSetAside,
     NodeStatusChanged,
 )
-from fairway.foreign_code import ForeignCode
+from fairway.foreign_code import ForeignCode, as_exception
 from fairway.nodes.node import NodeStatus, RoutedMessage, SendResult, WakuNode
 from fairway.nodes.status_board import AWAY
 from fairway.owned_tasks import OwnedTasks
@@ -71,6 +70,7 @@ _TURN: Final = 64
 _CLOCK_READ_MS: Final = 50_000
 """Longest time between two readings of the clock. The clock detects a change of the wall clock only when it is read."""
 
+_FOREIGN: Final = "the clock, the node or the store"
 _LOG: Final = logging.getLogger("fairway.channel.node")
 
 Outward = Prove | Publish | QueryStore | AwaitCipher | Event | Delivered
@@ -94,6 +94,7 @@ class Engine:
     ) -> None:
         self.stack = stack
         options = stack.options
+        self._max_unread, self._max_unread_bytes = options.max_unread_messages, options.advanced.max_unread_bytes
         self._pubsub_topic = autoshard(stack.content_topic, options.cluster_id, options.shard_count)
         self.commits: EffectGate[Outward] = EffectGate(store, self._release, self._fail)
         self.publisher = Publisher(node, options.advanced.max_concurrent_publishes, self._published, self._fail)
@@ -113,7 +114,7 @@ class Engine:
         self._follows = False
         """Whether the store reads the state itself, and keeps no trace (`ChannelStore.follow`)."""
         self._clock = clock
-        self._records = SendRecords(store, clock)
+        self._records = SendRecords(store)
         self._inbox = inbox
         self._tell = tell
         self._hand_over = hand_over
@@ -122,6 +123,7 @@ class Engine:
         self._ciphers: dict[asyncio.Future[bytes], None] = {}
         self._made_room = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._plans_timer = False
         self._read_ms = 0
         """The clock when the timer was last set."""
         self._is_running = False
@@ -193,19 +195,22 @@ class Engine:
 
     def carry_out(self, effects: tuple[Effect, ...]) -> None:
         """Store the changes among the effects, then carry out the others."""
-        self._arm()
-        self._carry_out(effects)
+        self._carry_out(effects, self._clock())
+        self._plan_timer()
 
     def send(
         self, accepted: Accepted, payload: bytes, now_ms: int, *, is_repeated: bool
     ) -> asyncio.Future[None] | None:
-        """Store a send and its message, then carry out its effects; return a future of the store."""
-        self._arm()
+        """Store a send, then carry out its effects; return a future of the store, or None if the send is durable."""
         lamport = self.stack.next_lamport(now_ms)
         sent = self._records.accepted(accepted, payload, lamport, now_ms, is_repeated=is_repeated)
-        return self._carry_out(accepted.effects, sent=sent)
+        durable = self._carry_out(accepted.effects, now_ms, sent=sent)
+        self._plan_timer()
+        return durable
 
-    def _carry_out(self, effects: tuple[Effect, ...], *, sent: Write | None = None) -> asyncio.Future[None] | None:
+    def _carry_out(
+        self, effects: tuple[Effect, ...], now_ms: int, *, sent: Write | None = None
+    ) -> asyncio.Future[None] | None:
         self._made_room.set()
         if not (effects or sent):
             return None
@@ -216,7 +221,6 @@ class Engine:
         requests = {} if sent is None else {request.request_id: request for request in sent.requests}
         placed = [] if sent is None else list(sent.placed)
         trace: list[TracePoint] = []
-        now_ms = self._clock()
         # Only events may wait until more is written.
         hurry = sent is not None
         for effect in effects:
@@ -227,7 +231,8 @@ class Engine:
                     hurry = True
                     number = None if message.ephemeral else self._records.take_number()
                     outward.append(Delivered(number, message))
-                    trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
+                    if not self._follows:
+                        trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
                     if number is not None:
                         delivered.append((number, message))
                         self._inbox.expect(number, message)
@@ -239,15 +244,14 @@ class Engine:
                 case Emit(event=event):
                     outward.append(event)
                     if isinstance(event, MessageEvent):
-                        trace.append(TracePoint(at_ms=now_ms, event=event))
-                        ended = self._records.ended(event)
+                        if not self._follows:
+                            trace.append(TracePoint(at_ms=now_ms, event=event))
+                        ended = self._records.ended(event, now_ms)
                         if ended is not None:
                             requests[ended.request_id] = ended
                 case _:
                     outward.append(effect)
                     hurry = True
-        if self._follows:
-            changes, trace = (), []
         write = None
         if changes or delivered or requests or trace:
             write = Write(
@@ -289,6 +293,12 @@ class Engine:
         await self.commits.passed()
         if self.commits.error is not None:
             raise copy_of(self.commits.error)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `room` need not wait."""
+        has_room = len(self.commits) <= _MAX_UNCOMMITTED
+        return has_room and self.stack.backlog < self.stack.options.rate_limit.max_queued
 
     async def room(self) -> None:
         """Wait while too many writes are under way, or too many transmissions wait."""
@@ -370,14 +380,10 @@ class Engine:
             for count, routed in enumerate(batch, 1):
                 await self._room_in_inbox()
                 receive = partial(self.stack.receive, routed.message, message_hash=routed.message_hash)
-                self._enter(receive, arms=False)
+                self._enter(receive)
                 if count % _TURN == 0:
-                    self._arm()
                     await asyncio.sleep(0)
-                if len(self.commits) > _MAX_UNCOMMITTED:
-                    self._arm()
-                    await self.commits.room(_MAX_UNCOMMITTED)
-            self._arm()
+                await self.commits.room(_MAX_UNCOMMITTED)
             if pause_s:
                 # RELIABLE-CHANNEL-API, "Performance considerations": at most once per process_task_min_elapse_ms.
                 await asyncio.sleep(pause_s)
@@ -427,7 +433,7 @@ class Engine:
 
     async def _room_in_inbox(self) -> None:
         """Wait until one more message may become unread. The caller processes it before it awaits anything else."""
-        bound, is_told = self.stack.options.max_unread_messages, False
+        bound, is_told = self._max_unread, False
         while self.stack.holds_back or min(self._room()) <= 0:
             if not is_told and min(self._room(decrypting=0)) <= 0:
                 is_told = True
@@ -436,11 +442,8 @@ class Engine:
 
     def _room(self, decrypting: int | None = None) -> tuple[int, int]:
         """Return how many messages, and bytes, may become unread. Each that is being decrypted may become one."""
-        options, coming = self.stack.options, self.stack.decrypting if decrypting is None else decrypting
-        return (
-            options.max_unread_messages - self._inbox.count - coming,
-            options.advanced.max_unread_bytes - self._inbox.count_bytes,
-        )
+        coming = self.stack.decrypting if decrypting is None else decrypting
+        return self._max_unread - self._inbox.count - coming, self._max_unread_bytes - self._inbox.count_bytes
 
     def _update_room(self) -> None:
         self.stack.set_room(*self._room())
@@ -462,21 +465,31 @@ class Engine:
         Messages that arrive later are not waited for: if they arrive faster than the disk writes, some are always under
         way.
         """
-        self._arm()
         # Ciphers start after a write, and their results cause further writes.
         await self.commits.passed()
         if self._ciphers:
             await asyncio.wait(list(self._ciphers))
             await self.commits.passed()
 
-    def _arm(self) -> None:
+    def _plan_timer(self) -> None:
+        """Set the timer in the next turn of the event loop, once for all calls of this turn."""
+        if self._is_running and not self._plans_timer:
+            self._plans_timer = True
+            asyncio.get_running_loop().call_soon(self._set_timer)
+
+    def _set_timer(self) -> None:
         """Set the timer to the protocol's next deadline, at most ``_CLOCK_READ_MS`` from now.
 
         An earlier timer stays: nearly every message postpones the deadline, and an early call only looks again.
         """
-        if not self._is_running:
-            return
-        at_ms, now_ms = self.stack.next_deadline(), self._clock()
+        self._plans_timer = False
+        try:
+            if self._is_running:
+                self._tick_at(self.stack.next_deadline(), self._clock())
+        except BaseException as error:  # noqa: BLE001 - as in `_enter`
+            self._fail(as_exception(_FOREIGN, error))
+
+    def _tick_at(self, at_ms: int | None, now_ms: int) -> None:
         self._read_ms = now_ms
         wait_ms = _CLOCK_READ_MS if at_ms is None else min(_CLOCK_READ_MS, max(0, at_ms - now_ms))
         loop = asyncio.get_running_loop()
@@ -489,33 +502,28 @@ class Engine:
 
     def _tick(self) -> None:
         self._timer = None
-        with self._failing():
+        try:
             at_ms, now_ms = self.stack.next_deadline(), self._clock()
             # If the clock was set back, all deadlines are too late.
             if now_ms < self._read_ms or (at_ms is not None and at_ms <= now_ms):
                 self._enter(self.stack.tick)
-            else:
-                self._arm()
+            elif self._is_running:
+                self._tick_at(at_ms, now_ms)
+        except BaseException as error:  # noqa: BLE001 - as in `_enter`
+            self._fail(as_exception(_FOREIGN, error))
 
-    def _enter(self, call: Callable[[int], tuple[Effect, ...]], *, arms: bool = True) -> None:
-        """Call the protocol from a task or a callback; unless it ``arms`` the timer, the caller does so later."""
-        if self._is_running:
-            with self._failing():
-                self._update_room()
-                effects = call(self._clock())
-                if arms:
-                    self._arm()
-                self._carry_out(effects)
-                self._plan_held_back()
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Fail the channel on an exception inside, because a callback cannot raise."""
+    def _enter(self, call: Callable[[int], tuple[Effect, ...]]) -> None:
+        """Call the protocol from a task or a callback. An exception fails the channel: a callback cannot raise."""
+        if not self._is_running:
+            return
         try:
-            with ForeignCode("the clock, the node or the store"):
-                yield
-        except Exception as error:  # noqa: BLE001 - any failure must reach the application
-            self._fail(error)
+            self._update_room()
+            now_ms = self._clock()
+            self._carry_out(call(now_ms), now_ms)
+            self._plan_timer()
+            self._plan_held_back()
+        except BaseException as error:  # noqa: BLE001 - any failure must reach the application
+            self._fail(as_exception(_FOREIGN, error))
 
     def _fail(self, error: BaseException) -> None:
         """Fail the channel, because one of its tasks failed."""

@@ -26,7 +26,7 @@ from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
 from fairway.channel.statistics import ChannelStatistics
-from fairway.channel.trouble_log import TroubleLog
+from fairway.channel.trouble_log import TROUBLES, TroubleLog
 from fairway.environment import environment
 from fairway.errors import (
     ChannelClosedError,
@@ -121,6 +121,7 @@ class ReliableChannel:
         self._lifecycle = asyncio.Lock()
         self._turn = asyncio.Lock()
         """Waiting sends continue in the order of their calls."""
+        self._sends_waiting = 0
         # Options that cannot work raise here, not at the first start.
         self._new_stack()
 
@@ -257,8 +258,8 @@ class ReliableChannel:
             wanted_id(request_id)
         known = None if request_id is None else await self._sent_before(payload, request_id)
         if known is None:
-            async with self._turn:
-                await self._started().room()
+            if self._sends_waiting or not self._started().has_room:
+                await self._room()
             if request_id is not None:
                 # During the wait for room the same request may have been accepted, and may have ended.
                 known = await self._sent_before(payload, request_id)
@@ -283,16 +284,16 @@ class ReliableChannel:
         receipt = self._receipts.new(accepted.request_id, accepted.message_id)
         if known is not None:
             receipt.reopen(count, names)
-        durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
-        if durable is not None:
-            # Cancellation of the caller does not cancel the write.
-            try:
+        try:
+            durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
+            if durable is not None:
+                # Cancellation of the caller does not cancel the write.
                 await durable
-            except StorageError as error:
-                raise type(error)(
-                    f"{error}; the message may or may not be kept: once the channel has started again, send it with "
-                    f"request_id={accepted.request_id!r}, then it goes out once in either case"
-                ) from error
+        except StorageError as error:
+            raise type(error)(
+                f"{error}; the message may or may not be kept: once the channel has started again, send it with "
+                f"request_id={accepted.request_id!r}, then it goes out once in either case"
+            ) from error
         return receipt
 
     async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
@@ -544,6 +545,15 @@ class ReliableChannel:
             raise ChannelClosedError("the channel is not started; await channel.start(), or use 'async with channel:'")
         return self._engine
 
+    async def _room(self) -> None:
+        """Wait for room for a send; the sends that wait continue in the order of their calls."""
+        self._sends_waiting += 1
+        try:
+            async with self._turn:
+                await self._started().room()
+        finally:
+            self._sends_waiting -= 1
+
     async def _end_engine(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -615,7 +625,8 @@ class ReliableChannel:
 
     def _tell(self, event: Event) -> None:
         self._receipts.observe(event)
-        self._troubles.note(event, self._clock())
+        if isinstance(event, TROUBLES):
+            self._troubles.note(event, self._clock())
         self._listeners.tell(event)
 
     def _number_of(self, message: MessageReceived) -> int:

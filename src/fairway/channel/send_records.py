@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairway.channel.clock import Clock
 from fairway.events import DeliveryError, MessageDelivered, MessageEvent, OrderKey
 from fairway.protocol.effects import Placed
 from fairway.protocol.stack import Accepted
@@ -15,11 +14,10 @@ from fairway.wire.file_message import file_header
 class SendRecords:
     """Makes the records of sends, and the numbers of messages."""
 
-    def __init__(self, store: ChannelStore, clock: Clock) -> None:
+    def __init__(self, store: ChannelStore) -> None:
         self.next_number = 0
         """The first unused message number."""
         self._store = store
-        self._clock = clock
         self._open: dict[str, StoredRequest] = {}
         """The requests of this start that have not ended."""
 
@@ -76,7 +74,7 @@ class SendRecords:
             self._open[effect.request_id] = moved
         return moved, MessagePlace(known.number, known.size_bytes, effect.order_key, known.order_key)
 
-    def ended(self, event: MessageEvent) -> StoredRequest | None:
+    def ended(self, event: MessageEvent, now_ms: int) -> StoredRequest | None:
         """Return the request that an event ends, with its outcome; None if it ends none."""
         if not isinstance(event, MessageDelivered | DeliveryError):
             return None
@@ -91,7 +89,7 @@ class SendRecords:
         if known.outcome is SendOutcome.DELIVERED:
             # A repeated send asked for more and failed; the first one stays delivered.
             return None
-        return replace(known, outcome=SendOutcome.FAILED, ended_at_ms=self._clock(), failure=event)
+        return replace(known, outcome=SendOutcome.FAILED, ended_at_ms=now_ms, failure=event)
 
     def settled(self, request_id: str) -> StoredRequest | None:
         """Return a request as settled (`ReliableChannel.settle`); None if it is unknown or settled already."""

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, get_args
 
 from fairway.events import (
     DeliveryError,
-    Event,
     FailureReason,
     ForeignMessages,
     MessagesUndecryptable,
@@ -24,7 +23,7 @@ from fairway.visible import visible
 
 _LOG: Final = logging.getLogger("fairway.channel.trouble")
 Trouble = SendingBlocked | MessagesUndecryptable | SenderIdInUse | ForeignMessages | DeliveryError
-_TROUBLES: Final = get_args(Trouble)
+TROUBLES: Final = get_args(Trouble)
 _FIRST_PAUSE_MS: Final = 60_000
 _LONGEST_PAUSE_MS: Final = 3_600_000
 
@@ -46,10 +45,8 @@ class TroubleLog:
         self._sender_id = sender_id
         self._lines: dict[object, _Lines] = {}
 
-    def note(self, event: Event, now_ms: int) -> None:
-        """Write a line if an event is a trouble, and its line is due."""
-        if not isinstance(event, _TROUBLES):
-            return
+    def note(self, event: Trouble, now_ms: int) -> None:
+        """Write a line for a trouble if its line is due."""
         kind, text = self._said(event, now_ms)
         lines = self._lines.get(kind)
         if lines is None or not 0 <= now_ms - lines.latest_ms < _LONGEST_PAUSE_MS:
