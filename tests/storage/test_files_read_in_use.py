@@ -115,7 +115,7 @@ def look(path):
 
 
 def count(kind, path):
-    table = {"store": "requests", "archive": "Message", "ids": "signal"}[kind]
+    table = {"store": "journal", "archive": "Message", "ids": "signal"}[kind]
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 

@@ -208,7 +208,7 @@ async def test_a_fault_at_any_sync_loses_no_confirmed_write(fault):
             await keeper.ready()
             if not disk.happened:
                 break
-    # The schema, its second and third version, two openings, the first removal of old records, and the writes.
+    # The schema, two openings, four writes, and the merge of the journal at the end of the first run.
     assert after == 8
 
 

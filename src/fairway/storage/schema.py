@@ -5,16 +5,17 @@ A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and w
 
 ::
 
-    channel           one row: whose store it is, how often it was opened, how many messages were removed state rows of
-    the SDS history, by place state_in_order    the other rows of the protocol's state messages contents of received and
-    own messages, by number places            the channel's order: the place of each message inbox             numbers
-    of received messages that the application has not finished handling          failed attempts to handle messages of
-    the inbox requests, trace   outcomes of sends, and the events about each message
+    channel           one row: whose store it is, how often it was opened, how many messages were removed
+    journal           the latest changes of all the tables below, one row for each group of writes
+    state             rows of the protocol's state, by place
+    messages          contents of received and own messages, by number
+    places            the channel's order: the place of each message
+    inbox             numbers of received messages that the application has not finished
+    handling          failed attempts to handle messages of the inbox
+    requests, trace   outcomes of sends, and the events about each message
 
-Rows of ``state`` have random keys (``table/key``); clustering by key saves a second tree. A message writes several
-other rows, some as long as the message. With random keys each row would change pages of its own, and a long row would
-also need overflow pages. In ``state_in_order`` the rows of a message share one or two pages. ``trace`` has no index,
-because every message writes to it and it is rarely searched.
+A commit appends one row to the journal, which changes about four pages. `SqliteWriter.merge` moves the changes into the
+tables. ``trace`` has no index, because every message writes to it and it is rarely searched.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fairway.storage.sqlite_connection import GuardedConnection, transaction
 
 APPLICATION_ID: Final = 0x46574159
 """``FWAY``, at offset 68 of the file."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _RECORD: Final = "body BLOB NOT NULL, check_value INTEGER NOT NULL"
 """See `fairway.storage.records`."""
@@ -37,8 +38,8 @@ _TABLES: Final = (
         "channel (channel_id TEXT NOT NULL, sender_id TEXT NOT NULL, content_topic TEXT NOT NULL, "
         "openings INTEGER NOT NULL DEFAULT 0, removed INTEGER NOT NULL DEFAULT 0)"
     ),
+    f"journal (number INTEGER PRIMARY KEY, {_RECORD})",
     f"state (place TEXT PRIMARY KEY, {_RECORD}) WITHOUT ROWID",
-    f"state_in_order (number INTEGER PRIMARY KEY, place TEXT NOT NULL, {_RECORD})",
     f"messages (number INTEGER PRIMARY KEY, is_own INTEGER NOT NULL, {_RECORD})",
     (
         "places (lamport INTEGER, sds_id TEXT, number INTEGER, size_bytes INTEGER NOT NULL, "

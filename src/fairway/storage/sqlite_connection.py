@@ -19,6 +19,8 @@ SMALLEST_PAGE_BYTES: Final = 512
 PAGE_CACHE_KIB: Final = 16_384
 COMMIT: Final = "COMMIT"
 """Syncs the writes of a transaction."""
+APPEND: Final = "INSERT INTO journal VALUES (?, ?, ?)"
+"""Appends a row to the journal of a store, and syncs it."""
 CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 """Copies the log into the file, except for parts that readers use, and syncs the file."""
 _PRIVATE: Final = 0o600

@@ -1,15 +1,22 @@
-"""Queries of a store: requests, messages of the inbox, and the trace of a message."""
+"""Queries of a store: requests, messages of the inbox and of the channel, and the trace of a message.
+
+A query for many rows takes the tail of the journal, whose rows replace those of the tables.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from itertools import chain
 from typing import Final
 
 from fairway.events import MessageReceived, OrderKey
 from fairway.storage.channel_store import HistoryPage, OwnMessage, StoredRequest, TracePoint
+from fairway.storage.journal_tail import Tail
 from fairway.storage.records import read, read_message, read_point, read_request
 from fairway.wire.file_message import FilePart, read_file_header
 
+_Place = tuple[int, str, int]
+"""Lamport timestamp, SDS id and number of a message."""
 _AFTER_ALL: Final = OrderKey((1 << 63) - 1, "")
 """A key beyond those of all messages."""
 
@@ -24,32 +31,56 @@ def find_message(connection: sqlite3.Connection, number: int) -> MessageReceived
 
 _REQUESTS: Final = "SELECT request_id, body, check_value FROM requests WHERE instr(body, ?)"
 _POINTS: Final = "SELECT number, at_ms, kind, size_bytes, body, check_value FROM trace WHERE instr(body, ?)"
-_PAGE: Final = """
-WITH page AS (
-    SELECT lamport, sds_id, number FROM places WHERE (lamport, sds_id) < (?, ?)
-    ORDER BY lamport DESC, sds_id DESC, number DESC LIMIT ?
-)
-SELECT
-    (SELECT removed FROM channel) + (
-        SELECT count(*) FROM places
-        WHERE (lamport, sds_id, number) < (SELECT * FROM page ORDER BY lamport, sds_id, number LIMIT 1)
-    ),
-    lamport, sds_id, number, is_own, body, check_value
-FROM page JOIN messages USING (number) ORDER BY lamport, sds_id, number
+_LAST_PLACES: Final = """
+SELECT lamport, sds_id, number FROM places WHERE (lamport, sds_id) < (?, ?)
+ORDER BY lamport DESC, sds_id DESC, number DESC LIMIT ?
 """
+_POSITION: Final = """
+SELECT (SELECT removed FROM channel) + (SELECT count(*) FROM places WHERE (lamport, sds_id, number) < (?, ?, ?))
+"""
+_HAS_PLACE: Final = "SELECT count(*) FROM places WHERE (lamport, sds_id, number) = (?, ?, ?)"
+_MESSAGE: Final = "SELECT is_own, body, check_value FROM messages WHERE number = ?"
 
 
-def find_page(connection: sqlite3.Connection, before: OrderKey | None, limit: int) -> HistoryPage:
+def find_page(connection: sqlite3.Connection, tail: Tail, before: OrderKey | None, limit: int) -> HistoryPage:
     """Return the last messages before a key, or at the end, in the channel's order."""
-    rows = connection.execute(_PAGE, (*(before or _AFTER_ALL), limit)).fetchall()
-    messages = tuple(
-        (
-            OrderKey(lamport, sds_id),
-            read(OwnMessage, f"messages/{number}", body, check) if is_own else read_message(number, body, check),
-        )
-        for _, lamport, sds_id, number, is_own, body, check in rows
+    end = before or _AFTER_ALL
+    gone, new = _moved(connection, tail)
+    stored = connection.execute(_LAST_PLACES, (*end, limit + len(gone)))
+    places = [place for place in stored if place not in gone] + [place for place in new if place[:2] < end]
+    page = sorted(places)[max(0, len(places) - limit) :]
+    if not page:
+        return HistoryPage(0, ())
+    (position,) = connection.execute(_POSITION, page[0]).fetchone()
+    position += sum(place < page[0] for place in new) - sum(place < page[0] for place in gone)
+    return HistoryPage(
+        position,
+        tuple((OrderKey(lamport, sds_id), _content(connection, tail, number)) for lamport, sds_id, number in page),
     )
-    return HistoryPage(rows[0][0] if rows else 0, messages)
+
+
+def _moved(connection: sqlite3.Connection, tail: Tail) -> tuple[set[_Place], list[_Place]]:
+    """Return the places in the table that are not valid any more, and the new ones."""
+    gone: set[_Place] = set()
+    new: list[_Place] = []
+    for each in tail.placed.values():
+        is_stored = False
+        if each.earlier is not None:
+            earlier = (*each.earlier, each.number)
+            is_stored = connection.execute(_HAS_PLACE, earlier).fetchone() == (1,)
+            if is_stored:
+                gone.add(earlier)
+        if is_stored or each.earlier is None or each.number in tail.messages:
+            new.append((*each.order_key, each.number))
+    return gone, new
+
+
+def _content(connection: sqlite3.Connection, tail: Tail, number: int) -> MessageReceived | OwnMessage:
+    recent = tail.messages.get(number)
+    if recent is not None:
+        return recent
+    is_own, body, check = connection.execute(_MESSAGE, (number,)).fetchone()
+    return read(OwnMessage, f"messages/{number}", body, check) if is_own else read_message(number, body, check)
 
 
 def find_request(connection: sqlite3.Connection, request_id: str) -> StoredRequest | None:
@@ -58,28 +89,32 @@ def find_request(connection: sqlite3.Connection, request_id: str) -> StoredReque
     return None if found is None else read_request(request_id, *found)
 
 
-def find_requests(connection: sqlite3.Connection, identifier: str) -> list[StoredRequest]:
+def find_requests(connection: sqlite3.Connection, tail: Tail, identifier: str) -> list[StoredRequest]:
     """Return the requests with a request id or message id, in the order in which they were accepted."""
-    found = _requests_with(connection, identifier.encode())
+    found = _requests_with(connection, tail, identifier.encode())
     wanted = [request for request in found if identifier in {request.request_id, request.message_id}]
     return sorted(wanted, key=lambda request: request.accepted_at_ms)
 
 
-def find_points(connection: sqlite3.Connection, identifier: str, before: int | None = None) -> list[TracePoint]:
+def find_points(
+    connection: sqlite3.Connection, tail: Tail, identifier: str, before: int | None = None
+) -> list[TracePoint]:
     """Return the trace points about an identifier, oldest first, of those numbered below ``before``."""
-    points = _points_with(connection, identifier.encode(), before)
+    points = _points_with(connection, tail, identifier.encode(), before)
     return [point for point in points if point.names(identifier)]
 
 
-def find_parts(connection: sqlite3.Connection, manifest_id: bytes) -> tuple[list[StoredRequest], list[TracePoint]]:
+def find_parts(
+    connection: sqlite3.Connection, tail: Tail, manifest_id: bytes
+) -> tuple[list[StoredRequest], list[TracePoint]]:
     """Return the requests and the received messages that are parts of a file, by the id of its manifest."""
     return (
         [
             request
-            for request in _requests_with(connection, manifest_id)
+            for request in _requests_with(connection, tail, manifest_id)
             if _is_part_of(request.file_header, manifest_id)
         ],
-        [point for point in _points_with(connection, manifest_id) if _is_part_of(point.file_header, manifest_id)],
+        [point for point in _points_with(connection, tail, manifest_id) if _is_part_of(point.file_header, manifest_id)],
     )
 
 
@@ -88,19 +123,24 @@ def _is_part_of(header: bytes, manifest_id: bytes) -> bool:
     return isinstance(message, FilePart) and message.manifest_id == manifest_id
 
 
-def find_message_ids(connection: sqlite3.Connection, prefix: str) -> set[str]:
+def find_message_ids(connection: sqlite3.Connection, tail: Tail, prefix: str) -> set[str]:
     """Return the message ids that begin with a prefix, of requests and of trace points."""
-    ids = {getattr(point.event, "message_id", "") for point in _points_with(connection, prefix.encode())}
-    ids |= {request.message_id for request in _requests_with(connection, prefix.encode())}
+    ids = {getattr(point.event, "message_id", "") for point in _points_with(connection, tail, prefix.encode())}
+    ids |= {request.message_id for request in _requests_with(connection, tail, prefix.encode())}
     return {message_id for message_id in ids if message_id.startswith(prefix)}
 
 
-def _requests_with(connection: sqlite3.Connection, part: bytes) -> list[StoredRequest]:
-    """Return the requests whose records contain some bytes."""
-    return [read_request(*row) for row in connection.execute(_REQUESTS, (part,))]
+def _requests_with(connection: sqlite3.Connection, tail: Tail, part: bytes) -> list[StoredRequest]:
+    """Return the requests in the table whose records contain some bytes, and all in the journal."""
+    rows = [row for row in connection.execute(_REQUESTS, (part,)) if row[0] not in tail.requests]
+    return [*(read_request(*row) for row in rows), *tail.requests.values()]
 
 
-def _points_with(connection: sqlite3.Connection, part: bytes, before: int | None = None) -> list[TracePoint]:
+def _points_with(
+    connection: sqlite3.Connection, tail: Tail, part: bytes, before: int | None = None
+) -> list[TracePoint]:
     """Return the trace points whose records contain some bytes, oldest first; only these are decoded."""
-    limit = "" if before is None else f"AND number < {before}"
-    return [read_point(*row) for row in connection.execute(f"{_POINTS} {limit} ORDER BY number", (part,))]
+    end = _AFTER_ALL.lamport_timestamp if before is None else before
+    stored = connection.execute(f"{_POINTS} AND number < ? ORDER BY number", (part, end))
+    recent = (point for point in tail.points if part in point[4] and point[0] < end)
+    return [read_point(*columns) for columns in chain(stored, recent)]

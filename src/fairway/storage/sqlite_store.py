@@ -2,7 +2,7 @@
 
 It uses a write-ahead log and an fsync for each transaction, and belongs to one process at a time (`StoreLock`). One
 thread writes (`CommitQueue`); under virtual time the event loop does. Look-ups read over a connection of their own, and
-also find writes that are still queued.
+also find writes that are queued or in the journal (`fairway.storage.journal_tail`).
 
 While ``alice.db`` is in use, the files ``alice.db-wal`` and ``alice.db-shm`` belong to it; ``alice.db.lock`` is its
 lock. Only the owner may read them, because they hold messages in clear text, also of an encrypted channel. To share a
@@ -17,11 +17,12 @@ import atexit
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from fairway.environment import environment
@@ -41,6 +42,7 @@ from fairway.storage.channel_store import (
     Write,
 )
 from fairway.storage.commit_queue import CommitDriver, CommitQueue, LoopDriver, WritingThread
+from fairway.storage.journal_tail import Tail, tail_of
 from fairway.storage.records import read, read_message, read_state
 from fairway.storage.schema import claim, create_tables
 from fairway.storage.sqlite_connection import (
@@ -61,8 +63,10 @@ class _Open(NamedTuple):
     """The resources of an open store."""
 
     resources: ExitStack
-    writer: CommitQueue
+    queue: CommitQueue
+    writer: SqliteWriter
     reading: GuardedConnection
+    reading_lock: Lock
     process: int
     """The process that opened it."""
 
@@ -106,12 +110,12 @@ class SqliteStore(ChannelStore):
             use_log(connection, path)
             opening = claim(connection, path, channel_id, sender_id, content_topic)
             check_structure(connection, path)
+            writer = SqliteWriter(connection, path, self._bounds)
             stored = _read(connection, opening)
             (last_point,) = connection.execute("SELECT coalesce(max(number), 0) FROM trace").fetchone()
             reading = resources.enter_context(closing(connect(path)))
-            writer = SqliteWriter(connection, path, self._bounds)
-            committing = CommitQueue(writer.commit, writer.housekeeping, last_point + 1, self._driver())
-            self._open = _Open(resources.pop_all(), committing, reading, os.getpid())
+            queue = CommitQueue(writer.commit, writer.housekeeping, last_point + 1, self._driver())
+            self._open = _Open(resources.pop_all(), queue, writer, reading, Lock(), os.getpid())
             # Submitted writes reach the file even if the program never calls close.
             atexit.register(self.close)
             return stored
@@ -121,42 +125,42 @@ class SqliteStore(ChannelStore):
         if self._open is None:
             done(StorageError(f"{self._path} is not open: open the store before writing to it"))
             return
-        self._open.writer.submit(write, done, hurry=hurry)
+        self._open.queue.submit(write, done, hurry=hurry)
 
     def request(self, request_id: str) -> StoredRequest | None:
-        """Return a request, from the queue or the file."""
+        """Return a request, from the queue, the journal or the table."""
         current = self._in_use()
-        queued = current.writer.request(request_id)
-        if queued is not None:
-            return queued
+        recent = current.queue.request(request_id) or current.writer.tail.requests.get(request_id)
+        if recent is not None:
+            return recent
         with typed_errors(self._path, "looking up a request"):
             return find_request(current.reading, request_id)
 
     def message(self, number: int) -> MessageReceived | None:
-        """Return a message of the inbox, from the queue or the file."""
+        """Return a message of the inbox, from the queue, the journal or the table."""
         current = self._in_use()
-        queued = current.writer.message(number)
-        if queued is not None:
-            return queued
+        tail = current.writer.tail
+        recent = current.queue.message(number) or tail.inbox_message(number)
+        if recent is not None or number in tail.finished:
+            return recent
         with typed_errors(self._path, "looking up a message"):
             return find_message(current.reading, number)
 
     def history(self, before: OrderKey | None, limit: int) -> HistoryPage:
         """Return the last messages before a key, from the file."""
-        current = self._in_use()
-        with typed_errors(self._path, "reading messages"):
-            return find_page(current.reading, before, limit)
+        with typed_errors(self._path, "reading messages"), self._reading() as (connection, tail):
+            return find_page(connection, tail, before, limit)
 
     def trace(self, identifier: str) -> list[TracePoint]:
         """Return the trace of a message, from the file and the queue."""
         current = self._in_use()
-        before, queued = current.writer.points()
-        with typed_errors(self._path, "looking up a trace"):
-            stored = find_points(current.reading, identifier, before)
+        before, queued = current.queue.points()
+        with typed_errors(self._path, "looking up a trace"), self._reading() as (connection, tail):
+            stored = find_points(connection, tail, identifier, before)
         return stored + [point for point in queued if point.names(identifier)]
 
     def close(self) -> None:
-        """Commit the queued writes, and close the file."""
+        """Commit the queued writes, merge the journal, and close the file."""
         current = self._open
         if current is None or sys.is_finalizing() or current.process != os.getpid():
             # The writing thread has ended with the program, or is not in this forked process. It may have held a lock
@@ -165,7 +169,11 @@ class SqliteStore(ChannelStore):
         self._open = None
         atexit.unregister(self.close)
         with current.resources:
-            current.writer.close()
+            current.queue.close()
+            if current.queue.error is None:
+                # Otherwise the next opening merges it.
+                with suppress(StorageError):
+                    current.writer.merge()
 
     def _abandon(self) -> None:
         """Close the file without writing the queue, as the end of the process would."""
@@ -183,6 +191,13 @@ class SqliteStore(ChannelStore):
         loop = environment().only_loop
         return WritingThread() if loop is None else LoopDriver(loop.call_soon)
 
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[GuardedConnection, Tail]]:
+        """Give the tables and the journal at one moment."""
+        current = self._in_use()
+        with current.reading_lock, tail_of(current.reading) as tail:
+            yield current.reading, tail
+
     def _in_use(self) -> _Open:
         if self._open is None:
             raise StorageError(f"{self._path} is not open: open the store before asking it")
@@ -190,8 +205,7 @@ class SqliteStore(ChannelStore):
 
 
 def _read(connection: sqlite3.Connection, opening: int) -> Stored:
-    columns = "SELECT place, body, check_value FROM"
-    state = connection.execute(f"{columns} state UNION ALL {columns} state_in_order")
+    state = connection.execute("SELECT place, body, check_value FROM state")
     inbox = connection.execute(
         "SELECT number, body, check_value FROM inbox JOIN messages USING (number) ORDER BY number"
     )

@@ -1,7 +1,7 @@
-"""`SqliteWriter`: makes a group of writes durable in one transaction, with one fsync.
+"""`SqliteWriter`: makes a group of writes durable with one row of the journal and one fsync.
 
-Changes of the same row are combined first: each row is encoded and written once per transaction, and a message that was
-delivered and finished within one transaction is not written.
+It merges the journal into the tables when that has `MERGE_AFTER_BYTES`, when the store is opened, and when it is
+closed. Changes of the same row are combined first: each row of a table is encoded and written once per merge.
 
 After each statement the thread needs Python's interpreter lock again, which a busy event loop releases only every few
 milliseconds. So one statement writes many rows.
@@ -9,8 +9,7 @@ milliseconds. So one statement writes many rows.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from itertools import chain
@@ -18,30 +17,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
-from fairway.protocol.journal import Row
-from fairway.protocol.sds.channel import HISTORY
-from fairway.storage.channel_store import (
-    Bounds,
-    Handling,
-    MessagePlace,
-    OwnMessage,
-    SendOutcome,
-    StoredRequest,
-    TracePoint,
-    placement_of,
-)
+from fairway.storage.channel_store import Bounds, OwnMessage, SendOutcome, StoredRequest
 from fairway.storage.commit_queue import Entry
-from fairway.storage.records import point_columns, sealed
-from fairway.storage.sqlite_connection import CHECKPOINT, GuardedConnection, transaction
+from fairway.storage.journal_tail import JournalRecord, Tail, tail_of
+from fairway.storage.records import check_value, encode, sealed
+from fairway.storage.sqlite_connection import APPEND, CHECKPOINT, GuardedConnection, transaction
 from fairway.storage.sqlite_errors import typed_errors
 
 KEPT_REQUESTS: Final = 100_000
 """Ended requests that a store keeps."""
 KEPT_TRACE_POINTS: Final = 200_000
-TRIM_AFTER: Final = 1_000
-"""Number of new requests and trace points after which old ones are removed."""
-CHECKPOINT_AFTER_BYTES: Final = 8_388_608
-"""Approximate size of the log at which it is copied into the file."""
+MERGE_AFTER_BYTES: Final = 1_048_576
+"""Size of the journal at which it is merged."""
 ROWS_PER_STATEMENT: Final = 32
 _FINISHED: Final = "number NOT IN (SELECT number FROM inbox)"
 _FIRST_PLACES: Final = f"""
@@ -50,8 +37,6 @@ SELECT lamport, sds_id, number, size_bytes FROM places WHERE {_FINISHED} ORDER B
 _FROM_FIRST: Final = f"FROM places WHERE (lamport, sds_id, number) <= (?, ?, ?) AND {_FINISHED}"
 _REMOVE_FIRST_MESSAGES: Final = f"DELETE FROM messages WHERE number IN (SELECT number {_FROM_FIRST})"  # noqa: S608
 _REMOVE_FIRST_PLACES: Final = f"DELETE {_FROM_FIRST}"
-_BYTES_PER_ROW: Final = 4_096
-"""Size of a row in the log: at most a page."""
 
 
 class Statement(NamedTuple):
@@ -63,10 +48,8 @@ class Statement(NamedTuple):
     after: str
 
 
-PUT_HISTORY: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
-REMOVE_HISTORY: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
-PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state_in_order VALUES (", "?, ?, ?, ?", "), (", ")")
-REMOVE_STATE: Final = Statement("DELETE FROM state_in_order WHERE number IN (", "?", ", ", ")")
+PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_STATE: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
 PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO messages VALUES (", "?, ?, ?, ?", "), (", ")")
 PUT_PLACE: Final = Statement("INSERT OR REPLACE INTO places VALUES (", "?, ?, ?, ?", "), (", ")")
 MOVE_PLACE: Final = "UPDATE places SET lamport = ?, sds_id = ? WHERE (lamport, sds_id, number) = (?, ?, ?)"
@@ -84,103 +67,42 @@ def _sql(statement: Statement, count: int) -> str:
     return f"{statement.before}{statement.between.join([statement.row] * count)}{statement.after}"
 
 
-class RowNumbers:
-    """The numbers of the rows in ``state_in_order``, by their places."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Read them."""
-        self._numbers: dict[str, int] = dict(connection.execute("SELECT place, number FROM state_in_order"))
-        self._next = max(self._numbers.values(), default=0) + 1
-
-    def put(self, place: str) -> int:
-        """Return the number of a row, a new one if there is no such row."""
-        number = self._numbers.setdefault(place, self._next)
-        self._next = max(self._next, number + 1)
-        return number
-
-    def remove(self, place: str) -> int | None:
-        """Remove and return the number of a row; None if the row is unknown."""
-        return self._numbers.pop(place, None)
+def _moves(tail: Tail) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the statements that change places in the table, each with its parameters."""
+    for each in tail.placed.values():
+        if each.earlier is not None and each.number in tail.messages:
+            yield REMOVE_PLACE, (*each.earlier, each.number)
+        elif each.earlier is not None:
+            # If its message was removed, it gets no place.
+            yield MOVE_PLACE, (*each.order_key, *each.earlier, each.number)
 
 
-class Fold:
-    """The combined changes of a group of writes."""
-
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self.rows: dict[tuple[str, str], Row | None] = {}
-        self.messages: dict[int, MessageReceived | OwnMessage] = {}
-        self.placed: dict[int, MessagePlace] = {}
-        self.unread: dict[int, None] = {}
-        self.finished: list[int] = []
-        self.handling: dict[int, Handling] = {}
-        self.requests: dict[str, StoredRequest] = {}
-        self.points: list[tuple[int, TracePoint]] = []
-        for write, first_point, _ in entries:
-            for change in write.changes:
-                self.rows[change.table, change.key] = change.row
-            self.messages.update(write.delivered)
-            self.messages.update(write.sent)
-            for number, message in write.delivered:
-                self.unread[number] = None
-                self.placed[number] = placement_of(number, message)
-            for placement in write.placed:
-                before = self.placed.get(placement.number)
-                earlier = placement.earlier if before is None else before.earlier
-                self.placed[placement.number] = placement._replace(earlier=earlier)
-            for handling in write.handling:
-                self.handling[handling.number] = handling
-            for number in write.finished:
-                self.handling.pop(number, None)
-                if number in self.unread:
-                    del self.unread[number]
-                else:
-                    self.finished.append(number)
-            for request in write.requests:
-                self.requests[request.request_id] = request
-            self.points += enumerate(write.trace, first_point)
-
-    def moves(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Yield the statements that change places which were written before, each with its parameters."""
-        for each in self.placed.values():
-            if each.earlier is not None and each.number in self.messages:
-                yield REMOVE_PLACE, (*each.earlier, each.number)
-            elif each.earlier is not None:
-                # If its message was removed, it gets no place.
-                yield MOVE_PLACE, (*each.order_key, *each.earlier, each.number)
-
-    def statements(self, numbers: RowNumbers) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
-        """Yield the statements, each with its rows."""
-        history, gone_history, state, gone_state = [], [], [], []
-        for (table, key), row in self.rows.items():
-            place = f"{table}/{key}"
-            if table == HISTORY:
-                if row is None:
-                    gone_history.append((place,))
-                else:
-                    history.append((place, *sealed(place, row)))
-            elif row is not None:
-                state.append((numbers.put(place), place, *sealed(place, row)))
-            elif (number := numbers.remove(place)) is not None:
-                gone_state.append((number,))
-        yield PUT_HISTORY, history
-        yield REMOVE_HISTORY, gone_history
-        yield PUT_STATE, state
-        yield REMOVE_STATE, gone_state
-        messages = [
-            (number, isinstance(message, OwnMessage), *sealed(f"messages/{number}", message))
-            for number, message in self.messages.items()
-        ]
-        yield PUT_MESSAGE, messages
-        new = [each for each in self.placed.values() if each.earlier is None or each.number in self.messages]
-        yield PUT_PLACE, [(*each.order_key, each.number, each.size_bytes) for each in new]
-        yield PUT_UNREAD, [(number,) for number in self.unread]
-        yield REMOVE_UNREAD, [(number,) for number in self.finished]
-        handling = [(number, *sealed(f"handling/{number}", each)) for number, each in self.handling.items()]
-        yield PUT_HANDLING, handling
-        yield REMOVE_HANDLING, [(number,) for number in self.finished]
-        requests = [(key, _ended_at_ms(each), *sealed(f"requests/{key}", each)) for key, each in self.requests.items()]
-        yield PUT_REQUEST, requests
-        yield PUT_POINT, [point_columns(number, point) for number, point in self.points]
+def _changed_rows(tail: Tail) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
+    """Yield the statements that write or remove rows, each with its rows."""
+    state, gone_state = [], []
+    for (table, key), row in tail.rows.items():
+        place = f"{table}/{key}"
+        if row is None:
+            gone_state.append((place,))
+        else:
+            state.append((place, *sealed(place, row)))
+    yield PUT_STATE, state
+    yield REMOVE_STATE, gone_state
+    messages = [
+        (number, isinstance(message, OwnMessage), *sealed(f"messages/{number}", message))
+        for number, message in tail.messages.items()
+    ]
+    yield PUT_MESSAGE, messages
+    new = [each for each in tail.placed.values() if each.earlier is None or each.number in tail.messages]
+    yield PUT_PLACE, [(*each.order_key, each.number, each.size_bytes) for each in new]
+    yield PUT_UNREAD, [(number,) for number in tail.unread]
+    yield REMOVE_UNREAD, [(number,) for number in tail.finished]
+    handling = [(number, *sealed(f"handling/{number}", each)) for number, each in tail.handling.items()]
+    yield PUT_HANDLING, handling
+    yield REMOVE_HANDLING, [(number,) for number in tail.finished]
+    requests = [(key, _ended_at_ms(each), *sealed(f"requests/{key}", each)) for key, each in tail.requests.items()]
+    yield PUT_REQUEST, requests
+    yield PUT_POINT, list(tail.points)
 
 
 def _ended_at_ms(request: StoredRequest) -> int | None:
@@ -191,58 +113,78 @@ def _ended_at_ms(request: StoredRequest) -> int | None:
 
 
 class SqliteWriter:
-    """Writes to one connection, on one thread."""
+    """Writes to one connection, by one thread at a time."""
 
     def __init__(self, connection: GuardedConnection, path: Path, bounds: Bounds) -> None:
-        """Write to a store with these bounds."""
+        """Write to a store with these bounds; merge the journal that the last process left."""
         self._connection = connection
-        self._numbers = RowNumbers(connection)
         self._path = path
         self._bounds = bounds
-        self._since_trim = TRIM_AFTER
-        self._new_messages = self._new_message_bytes = 0
-        """New messages, and their bytes, since the last removal of old ones."""
-        self._since_checkpoint = 0
+        self._next_row = 1
+        """Number of the next row of the journal."""
+        self._journal_bytes = self._new_messages = self._new_message_bytes = 0
+        """Size of the journal; new messages since the last removal of old ones, and their bytes."""
+        self._is_merged = False
+        """Whether a merge was not copied from the log into the file yet."""
         connection.execute("PRAGMA wal_autocheckpoint = 0")
+        with tail_of(connection) as self.tail:
+            (rows,) = connection.execute("SELECT count(*) FROM journal").fetchone()
+        if rows:
+            self.merge()
 
     def commit(self, entries: list[Entry]) -> None:
         """Make entries durable, all or none. Raises `StorageError`."""
-        fold = Fold(entries)
-        groups = [(statement, rows) for statement, rows in fold.statements(self._numbers) if rows]
-        moves = list(fold.moves())
-        if not groups and not moves:
+        records = [JournalRecord.of(entry.write, entry.first_point) for entry in entries]
+        if not any(map(any, records)):
             return
-        with typed_errors(self._path, "writing"), transaction(self._connection):
-            for move in moves:
-                self._connection.execute(*move)
-            for statement, rows in groups:
-                self._execute(statement, rows)
-        self._since_trim += len(fold.requests) + len(fold.points)
-        self._new_messages += len(fold.messages)
-        self._new_message_bytes += sum(len(message.payload) for message in fold.messages.values())
+        body = encode(records)
+        is_large = len(body) >= MERGE_AFTER_BYTES
+        if not is_large:
+            row = (self._next_row, body, check_value(body, f"journal/{self._next_row}"))
+            with typed_errors(self._path, "writing"):
+                self._connection.execute(APPEND, row)
+                self._connection.check_log()
+            self._next_row += 1
+            self._journal_bytes += len(body)
+        for record in records:
+            self.tail.add(record)
+            messages: tuple[tuple[int, MessageReceived | OwnMessage], ...] = record.delivered + record.sent
+            self._new_messages += len(messages)
+            self._new_message_bytes += sum(len(message.payload) for _, message in messages)
+        if is_large:
+            # In the journal it would be written twice.
+            self.merge()
 
     def housekeeping(self) -> None:
-        """When due, remove records beyond the bounds, and copy the log into the file."""
-        if self._since_trim >= TRIM_AFTER:
-            self._since_trim = 0
-            with typed_errors(self._path, "removing old records"), transaction(self._connection):
-                self._trim()
-        if self._bounds.is_time_to_remove(self._new_messages, self._new_message_bytes):
-            self._new_messages = self._new_message_bytes = 0
-            with typed_errors(self._path, "removing old messages"), transaction(self._connection):
-                self._trim_messages()
-        if self._since_checkpoint >= CHECKPOINT_AFTER_BYTES:
-            self._since_checkpoint = 0
+        """When due, merge the journal, remove records beyond the bounds, and copy the log into the file."""
+        if self._journal_bytes >= MERGE_AFTER_BYTES or self._bounds.is_time_to_remove(
+            self._new_messages, self._new_message_bytes
+        ):
+            self.merge()
+        if self._is_merged:
+            self._is_merged = False
             with typed_errors(self._path, "copying the log into the file"):
                 self._connection.execute(CHECKPOINT)
+
+    def merge(self) -> None:
+        """Move the changes in the journal into the tables, and remove records beyond the bounds."""
+        with typed_errors(self._path, "writing"), transaction(self._connection):
+            for move in _moves(self.tail):
+                self._connection.execute(*move)
+            for statement, rows in _changed_rows(self.tail):
+                self._execute(statement, rows)
+            self._connection.execute("DELETE FROM journal")
+            self._trim()
+            if self._bounds.is_time_to_remove(self._new_messages, self._new_message_bytes):
+                self._trim_messages()
+                self._new_messages = self._new_message_bytes = 0
+        self.tail = Tail()
+        self._next_row, self._journal_bytes, self._is_merged = 1, 0, True
 
     def _execute(self, statement: Statement, rows: list[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[start : start + ROWS_PER_STATEMENT]
             self._connection.execute(_sql(statement, len(chunk)), tuple(chain.from_iterable(chunk)))
-            if len(rows[0]) > 1 and isinstance(rows[0][-2], bytes):
-                self._since_checkpoint += sum(len(row[-2]) for row in chunk)
-            self._since_checkpoint += _BYTES_PER_ROW * len(chunk)
 
     def _trim(self) -> None:
         self._connection.execute(

@@ -8,8 +8,8 @@
         channel = await create_reliable_channel(..., store=disk.store("alice"))
 
 A store of this disk is a `SqliteStore` with three differences. A timer delays each commit by the latency of the disk. A
-second timer delays the answers of a transaction, which come together. Faults strike the statements that sync: the end
-of each transaction, and the checkpoint.
+second timer delays the answers of a transaction, which come together. Faults strike the statements that sync: a row of
+the journal, the end of a transaction, and the checkpoint.
 
 Synced bytes are on the disk. After a crash during a commit, all or nothing of it is there: SQLite recovers a
 half-written commit as if nothing was written.
@@ -43,7 +43,7 @@ from urllib.parse import quote
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
 from fairway.storage.channel_store import ChannelStore, Stored, Write
 from fairway.storage.commit_queue import CommitDriver, Done, LoopDriver
-from fairway.storage.sqlite_connection import CHECKPOINT, COMMIT, GuardedConnection, connect
+from fairway.storage.sqlite_connection import APPEND, CHECKPOINT, COMMIT, GuardedConnection, connect
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_lock import StoreLock
 from fairway.testing.loop import VirtualLoop
@@ -169,7 +169,8 @@ class SimulatedDisk:
     def strike(self, name: str, fault: DiskFault, *, after: int = 0) -> None:
         """Make a sync of a machine fail with a fault, after ``after`` syncs that succeed; `faults` do not apply to it.
 
-        Opening a store syncs once, and creating its file once more. Calls queue up.
+        Opening a store syncs once, creating its file once more, and so does a journal that the last run left. Calls
+        queue up.
         """
         self._machine(name).strikes.extend([*[None] * after, fault])
 
@@ -218,15 +219,15 @@ class _Machine:
         self.forced: Image | None = None
         """The synced content of the disk, if it differs from the files."""
 
-    def sync(self, statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
+    def sync(self, statement: str, parameters: Any, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Cursor:
         """Execute a statement that syncs, or fail with a fault."""
         fault = self.strikes.popleft() if self.strikes else self.disk.faults.draw(self.rng)
-        if statement == COMMIT and carry_out("PRAGMA synchronous").fetchone()[0] < _FULL:
+        if statement != CHECKPOINT and carry_out("PRAGMA synchronous").fetchone()[0] < _FULL:
             # Unsynced bytes are written with the next sync.
             self.forced = self.forced or self.image()
-            return carry_out(statement)
+            return carry_out(statement, parameters)
         if fault is None:
-            done = carry_out(statement)
+            done = carry_out(statement, parameters)
             self.forced = None
             return done
         self.disk.happened[fault] += 1
@@ -234,11 +235,11 @@ class _Machine:
             raise _full(statement, carry_out)
         if fault is DiskFault.SYNC_ERROR:
             if self.rng.random() < 0.5:
-                carry_out(statement)
+                carry_out(statement, parameters)
             raise _error("SQLITE_IOERR_FSYNC", "disk I/O error")
         if fault is DiskFault.CRASH_BEFORE:
             raise _PowerLoss(self.forced or self.image())
-        carry_out(statement)
+        carry_out(statement, parameters)
         self.forced = None
         raise _PowerLoss(self.image())
 
@@ -280,8 +281,8 @@ class _Connection(GuardedConnection):
     machine: _Machine | None = None
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        if self.machine is not None and sql in {COMMIT, CHECKPOINT}:
-            return self.machine.sync(sql, super().execute)
+        if self.machine is not None and sql in {APPEND, COMMIT, CHECKPOINT}:
+            return self.machine.sync(sql, parameters, super().execute)
         return super().execute(sql, parameters)
 
 
@@ -412,8 +413,8 @@ class _SimulatedStore(SqliteStore):
 
 
 def _full(statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Error:
-    """Make a commit exceed the room on the disk, which raises SQLite's error; for a checkpoint return that error."""
-    if statement == COMMIT:
+    """Make a write exceed the room on the disk, which raises SQLite's error; for a checkpoint return that error."""
+    if statement != CHECKPOINT:
         (pages,) = carry_out("PRAGMA page_count").fetchone()
         (page_bytes,) = carry_out("PRAGMA page_size").fetchone()
         carry_out(f"PRAGMA max_page_count = {pages}")

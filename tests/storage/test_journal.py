@@ -1,0 +1,117 @@
+"""A store gives the same answers from its journal as from its tables."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from examples import examples
+from fairway.errors import StoreCorruptError
+from fairway.events import OrderKey, RequestSent
+from fairway.storage.backup import back_up
+from fairway.storage.channel_store import Handling, MessagePlace, OwnMessage, SendOutcome, TracePoint
+from fairway.storage.memory_store import MemoryStore
+from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_reader import StoreReader
+
+NUMBERS = st.integers(0, 7)
+KEYS = st.builds(OrderKey, st.integers(0, 5), st.sampled_from("ab"))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["receive", "send", "move"]), NUMBERS, KEYS),
+        st.tuples(st.sampled_from(["finish", "fail", "ask", "end", "put", "remove", "note"]), NUMBERS),
+        st.just(("reopen",)),
+    ),
+    max_size=40,
+)
+
+
+class Program:
+    """Keeps the same writes in a store in memory and in a file."""
+
+    def __init__(self, path, make, keeper):
+        self.path, self.make = path, make
+        self.stores = [keeper(MemoryStore()), keeper(SqliteStore(path))]
+        self.places = {}
+
+    def do(self, step, number=0, key=None):
+        match step:
+            case "receive" if number not in self.places:
+                self.places[number] = key
+                self.keep(delivered=((number, self.make.received(number, order_key=key)),))
+            case "send":
+                own = OwnMessage(request_id=f"r{number}", message_id="m", payload=b"own", accepted_at_ms=number)
+                place = MessagePlace(number, 3, key, self.places.get(number))
+                self.places[number] = key
+                self.keep(sent=((number, own),), placed=(place,))
+            case "move" if number in self.places:
+                self.keep(placed=(MessagePlace(number, 3, key, self.places[number]),))
+                self.places[number] = key
+            case "finish":
+                self.keep(finished=(number,))
+            case "fail":
+                self.keep(handling=(Handling(number=number, attempts=1),))
+            case "ask":
+                self.keep(requests=(self.make.request(number),))
+            case "end":
+                self.keep(requests=(self.make.request(number, outcome=SendOutcome.DELIVERED, ended_at_ms=number),))
+            case "put":
+                self.keep(changes=(self.make.put(str(number), number, (b"x", None)),))
+            case "remove":
+                self.keep(changes=(self.make.removed(str(number)),))
+            case "note":
+                event = RequestSent(request_id=f"request-{number}", message_id=f"message-{number}")
+                self.keep(trace=(TracePoint(at_ms=number, event=event),))
+            case "reopen":
+                for kept in self.stores:
+                    kept.reopen()
+
+    def keep(self, **parts):
+        for kept in self.stores:
+            assert kept.keep(**parts) is None
+
+    def compare(self):
+        memory, file = (kept.store for kept in self.stores)
+        reader = StoreReader(self.path)
+        for before in (None, OrderKey(3, "b")):
+            for limit in (1, 2, 100):
+                assert file.history(before, limit) == memory.history(before, limit)
+        for number in range(8):
+            assert file.message(number) == memory.message(number)
+            name = f"request-{number}"
+            assert file.request(name) == reader.request(name) == memory.request(name)
+            assert reader.requests(name) == [request for request in [memory.request(name)] if request is not None]
+            assert file.trace(name) == reader.trace(name) == memory.trace(name)
+        memory, file = (kept.reopen() for kept in self.stores)
+        assert sorted(file.changes) == sorted(memory.changes)
+        assert (file.inbox, file.handling) == (memory.inbox, memory.handling)
+
+
+@examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+@pytest.mark.parametrize("merge_after_bytes", [1, 700, 1_000_000])
+def test_a_file_answers_as_a_store_in_memory_whenever_it_merges_its_journal(
+    make, keeper, monkeypatch, merge_after_bytes, steps
+):
+    monkeypatch.setattr("fairway.storage.sqlite_writer.MERGE_AFTER_BYTES", merge_after_bytes)
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(Path(folder) / "alice.db", make, keeper)
+        for step in steps:
+            program.do(*step)
+        program.compare()
+        for kept in program.stores:
+            kept.store.close()
+
+
+def test_a_damaged_row_of_the_journal_raises_an_error(path, make, keeper, tmp_path):
+    kept, copy = keeper(SqliteStore(path)), tmp_path / "copy.db"
+    kept.keep(requests=(make.request(1),))
+    back_up(path, copy)
+    copy.write_bytes(copy.read_bytes().replace(b"request-1", b"request-2"))
+    for read in (lambda: SqliteStore(copy).open(*make.owner), lambda: StoreReader(copy).request("request-1")):
+        with pytest.raises(StoreCorruptError, match="journal/1' is damaged"):
+            read()
