@@ -20,7 +20,8 @@ class LimitWatch:
     def note(self, limit: Limit, bound: int, *, bites: bool) -> tuple[LimitReached, ...]:
         """Note whether a bound is reached, and return the event if it was not reached before."""
         if not bites:
-            self._biting.discard(limit)
+            if self._biting:
+                self._biting.discard(limit)
         elif limit not in self._biting:
             self._biting.add(limit)
             return (LimitReached(limit=limit, bound=bound),)

@@ -10,6 +10,7 @@ a minute, then once an hour (`Blockage`).
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from fairway.events import ForeignMessages, MessagesUndecryptable, SenderIdInUse, SendingBlocked
@@ -28,6 +29,7 @@ _UNOPENED: Final = ("undecryptable", "undecodable")
 _OWN_ID: Final = ("sender_id_in_use",)
 _COUNTERS: Final = (_UNOPENED, _OWN_ID, ("foreign-channel",))
 """The counters of each kind of notice."""
+_ALL_COUNTERS: Final = tuple(chain(*_COUNTERS))
 
 
 class Blockage:
@@ -41,6 +43,8 @@ class Blockage:
         self._detail = ""
         self._announced_ms: int | None = None
         self._is_closed = False
+        self.is_long = False
+        """Whether the node refused all transmissions for `BLOCKED_AFTER_MS`, or no epoch has room."""
 
     def refused(self, detail: str, now_ms: int) -> None:
         """Note that a transmission was refused, was not answered, or got no proof."""
@@ -48,25 +52,22 @@ class Blockage:
             self._since_ms = now_ms
         self._count += 1
         self._latest_ms, self._detail = now_ms, detail
+        self.is_long = self._is_closed or now_ms - self._since_ms >= BLOCKED_AFTER_MS
 
     def closed(self, now_ms: int, *, is_closed: bool) -> None:
         """Note whether no later epoch has room for the waiting transmissions: no membership, or a limit of 0."""
-        if is_closed and not self._is_closed:
-            self.ended()
+        if is_closed is self._is_closed:
+            return
+        self.ended()
+        self._is_closed = self.is_long = is_closed
+        if is_closed:
             self._since_ms = self._latest_ms = now_ms
             self._detail = "the rate limit allows no messages; is there an RLN membership?"
-        elif self._is_closed and not is_closed:
-            self.ended()
-        self._is_closed = is_closed
 
     def ended(self) -> None:
         """Note that the node took a transmission, or that the node is offline."""
         self._count, self._since_ms, self._announced_ms = 0, None, None
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the node refused all transmissions for `BLOCKED_AFTER_MS`, or no epoch has room."""
-        return self._since_ms is not None and (self._is_closed or self._latest_ms - self._since_ms >= BLOCKED_AFTER_MS)
+        self.is_long = False
 
     def take(self, now_ms: int) -> list[Notice]:
         """Return the notice, if one is due."""
@@ -84,26 +85,28 @@ class Notices:
         self._tally = tally
         self._announced = dict.fromkeys(_COUNTERS, 0)
         self._not_before_ms = dict.fromkeys(_COUNTERS, 0)
-        self._at_ms: int | None = None
+        self._total = 0
+        """Sum of all counts at the last call of `take`."""
+        self.at_ms: int | None = None
+        """When the next notice is due, for the counts at the last call of `take`; None if none is."""
 
     def take(self, now_ms: int) -> list[Notice]:
         """Return the notices that are due."""
         notices: list[Notice] = []
-        self._at_ms = None
+        total = sum(map(self._tally.counts.__getitem__, _ALL_COUNTERS))
+        if total == self._total and self.at_ms is None:
+            return notices
+        self._total, self.at_ms = total, None
         for counters in _COUNTERS:
             new = sum(map(self._tally.counts.__getitem__, counters)) - self._announced[counters]
             not_before_ms = self._not_before_ms[counters]
             if new and now_ms < not_before_ms:
-                self._at_ms = not_before_ms if self._at_ms is None else min(self._at_ms, not_before_ms)
+                self.at_ms = not_before_ms if self.at_ms is None else min(self.at_ms, not_before_ms)
             elif new:
                 self._announced[counters] += new
                 self._not_before_ms[counters] = now_ms + NOTICE_PAUSE_MS
                 notices.append(self._notice(counters, new))
         return notices
-
-    def next_deadline(self) -> int | None:
-        """Return when the next notice is due, for the counts at the last call of `take`; None if none is."""
-        return self._at_ms
 
     def _notice(self, counters: tuple[str, ...], new: int) -> Notice:
         if counters == _UNOPENED:

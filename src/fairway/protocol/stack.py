@@ -383,17 +383,13 @@ class Stack:
 
         A time in the past means at once. After `tick` the result is later than the time that `tick` was given.
         """
-        times = [
-            self._undelivered.next_deadline(),
-            self._notices.next_deadline(),
-            self._sending.requests.next_deadline(),
-        ]
+        times = [self._undelivered.next_deadline(), self._notices.at_ms, self._sending.requests.deadlines.next_at()]
         if self._sending.outbound.connected:
             times += [
                 self._sweep_at(),
                 *self._sync_times(),
-                self.sds.repair.next_response_at(),
-                self._sending.retries.next_deadline(self._now_ms),
+                self.sds.repair.responses.next_at(),
+                *self._sending.retries.next_times(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
                 self._sending.outbound.next_send_at(self._now_ms),
@@ -673,7 +669,7 @@ class Stack:
         Returns None while a sync message is queued: another would only replace it, and use up the limited number of
         sync messages for repairs.
         """
-        due_at = self.sds.repair.next_request_at()
+        due_at = self.sds.repair.requests.next_at()
         if due_at is None or not self.options.sds.repair.enabled or self._sending.sync_messages.waits:
             return None
         return self.sync_timer.for_repair_at(due_at)
@@ -689,7 +685,7 @@ class Stack:
 
     def _sync_times(self) -> tuple[int | None, ...]:
         """Return when to send a sync message; empty while a segment is encrypted, because the message would cite it."""
-        if self._ciphering.encrypting_content:
+        if self._ciphering.encrypting_segments:
             return ()
         return (self.sync_timer.at_ms, self._sync_for_repair_at())
 
@@ -730,6 +726,7 @@ class Stack:
         if status is not self._status:
             self._status = status
             events.append(StatusChanged(status=status))
+        if events:
+            effects = [*effects, *emit(*events)]
         changes = self._state.changes()
-        durable = [Persist(changes=changes)] if changes else []
-        return (*durable, *effects, *emit(*events))
+        return (Persist(changes=changes), *effects) if changes else tuple(effects)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -104,8 +104,8 @@ class Tally:
     def __init__(self) -> None:
         self.counts: defaultdict[str, int] = defaultdict(int)
         """Counts by name."""
-        self._transmissions: Counter[Purpose] = Counter()
-        self._bytes: Counter[Purpose] = Counter()
+        self._sent: defaultdict[Purpose, list[int]] = defaultdict(lambda: [0, 0])
+        """Number and bytes of the transmissions of each purpose."""
         self.foreign_channel_id = ""
         """Channel id of the latest message of another channel."""
 
@@ -115,12 +115,14 @@ class Tally:
 
     def sent(self, purpose: Purpose, size_bytes: int) -> None:
         """Count a transmission."""
-        self._transmissions[purpose] += 1
-        self._bytes[purpose] += size_bytes
+        sent = self._sent[purpose]
+        sent[0] += 1
+        sent[1] += size_bytes
 
     def statistics(self, **held: Any) -> StackStatistics:
         """Return the counts together with ``held``, the other fields of `StackStatistics`."""
         names = [field.name for field in fields(StackStatistics) if field.name not in held]
         counted: dict[str, Any] = {name: self.counts[_COUNTERS.get(name, name)] for name in names}
-        counted |= {"transmissions": dict(self._transmissions), "transmitted_bytes": dict(self._bytes)}
+        counted["transmissions"] = {purpose: count for purpose, (count, _) in self._sent.items()}
+        counted["transmitted_bytes"] = {purpose: size_bytes for purpose, (_, size_bytes) in self._sent.items()}
         return StackStatistics(**counted, **held)

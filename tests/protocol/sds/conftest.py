@@ -58,8 +58,8 @@ def next_deadline():
     def when(channel):
         times = (
             channel.dependencies.next_loss_at(),
-            channel.repair.next_request_at(),
-            channel.repair.next_response_at(),
+            channel.repair.requests.next_at(),
+            channel.repair.responses.next_at(),
         )
         return min((at for at in times if at is not None), default=None)
 

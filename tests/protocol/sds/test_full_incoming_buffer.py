@@ -46,7 +46,7 @@ def test_a_participant_gets_more_messages_than_its_buffer_holds_from_others_with
         outcomes += bob.dependencies.sweep(now_ms)
         if now_ms % A_MINUTE == start % A_MINUTE:
             outcomes += bob.receive(alice.send_sync(now_ms), None, now_ms)
-        is_due = (bob.repair.next_request_at() or now_ms + 1) <= now_ms
+        is_due = (bob.repair.requests.next_at() or now_ms + 1) <= now_ms
         if now_ms % 30_000 == start % 30_000 and is_due:
             alice.receive(bob.send_sync(now_ms), None, now_ms)
         for _, encoded in alice.sweep_repair(now_ms):
@@ -111,7 +111,7 @@ def test_what_the_layer_above_refused_is_asked_for_once_what_it_cites_is_here_an
     bob.receive(a_message("m1"), None, start + AN_HOUR)
     bob.dependencies.sweep(start + AN_HOUR + 1)
     assert asked_for(bob) == {"m2"}
-    assert bob.repair.next_request_at() == start + AN_HOUR + 1
+    assert bob.repair.requests.next_at() == start + AN_HOUR + 1
 
 
 def test_what_the_layer_above_refused_is_not_asked_for_after_a_restart_for_the_room_that_is_here(

@@ -63,7 +63,7 @@ def test_the_time_away_does_not_count_and_what_was_waited_before_does(
     for _ in range(3):
         assert lost_ids(sweep_until(bob, now_ms, now_ms + AN_HOUR // 3)) == []
         bob.dependencies.can_come(False, now_ms + AN_HOUR // 3)
-        assert next_deadline(bob) is None or next_deadline(bob) == bob.repair.next_request_at()
+        assert next_deadline(bob) is None or next_deadline(bob) == bob.repair.requests.next_at()
         now_ms += 5 * AN_HOUR
         bob.dependencies.can_come(True, now_ms)
     assert lost_ids(bob.dependencies.sweep(now_ms)) == []

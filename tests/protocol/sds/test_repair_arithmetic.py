@@ -51,7 +51,7 @@ def test_a_missing_message_is_requested_thirty_times_before_it_is_given_up(profi
     repair = Repair(participant, sds.repair, profile.repair, Journal(), bloom_bytes=0)
     repair.schedule_request(HistoryEntry("m1"), 0)
     for _ in range(30):
-        now_ms = repair.next_request_at()
+        now_ms = repair.requests.next_at()
         assert len(repair.take_requests(now_ms)) == 1
     assert now_ms <= sds.lost_timeout_ms + sds.repair.window()[1]
 
@@ -59,9 +59,9 @@ def test_a_missing_message_is_requested_thirty_times_before_it_is_given_up(profi
 def test_a_request_of_another_participant_defers_the_own_one():
     repair = Repair("alice", RepairConfig(), WAKU_REPAIR, Journal(), bloom_bytes=0)
     repair.schedule_request(HistoryEntry("m1"), 0)
-    first_ms = repair.next_request_at() or 0
+    first_ms = repair.requests.next_at() or 0
     repair.heard_request("m1", 0)
-    assert repair.next_request_at() == 2 * first_ms
+    assert repair.requests.next_at() == 2 * first_ms
 
 
 def test_requests_of_others_defer_the_own_one_a_bounded_number_of_times():
@@ -69,9 +69,9 @@ def test_requests_of_others_defer_the_own_one_a_bounded_number_of_times():
     repair.schedule_request(HistoryEntry("m1"), 0)
     for now_ms in range(20):
         repair.heard_request("m1", now_ms)
-    at_ms = repair.next_request_at()
+    at_ms = repair.requests.next_at()
     repair.heard_request("m1", 60_000)
-    assert repair.next_request_at() == at_ms
+    assert repair.requests.next_at() == at_ms
 
 
 # Buffers

@@ -47,7 +47,7 @@ def test_a_request_is_repeated_while_the_message_is_missing_less_often_after_som
     first = request_offset(Profile.WAKU.repair, "bob", "m1", *RepairConfig().window())
     now_ms, pauses = start, []
     for _ in range(10):
-        due = bob.repair.next_request_at()
+        due = bob.repair.requests.next_at()
         assert wanted(bob.send_sync(due - 1)) == []
         assert wanted(bob.send_sync(due)) == ["m1"]
         pauses.append(due - now_ms)
@@ -262,7 +262,7 @@ class Broadcast:
         for message_id, encoded in channel.sweep_repair(self.now_ms):
             self.answers.append((message_id, channel.sender_id, self.now_ms))
             self.put(channel.sender_id, encoded)
-        due = channel.repair.next_request_at()
+        due = channel.repair.requests.next_at()
         if due is not None and due <= self.now_ms:
             sync = channel.send_sync(self.now_ms)
             self.requests.append((channel.sender_id, self.now_ms, wanted(sync)))

@@ -6,7 +6,6 @@ A hook may return bytes or an awaitable. The protocol never awaits. For an await
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -40,18 +39,11 @@ class Ciphering:
         self._encryption = encryption
         self._pending: dict[int, tuple[object, _Work]] = {}
         """``carried`` and the kind of work, by token."""
-        self._under_way: Counter[_Work] = Counter()
         self._token = 0
-
-    @property
-    def decrypting(self) -> int:
-        """The number of messages that are being decrypted."""
-        return self._under_way[_Work.DECRYPT]
-
-    @property
-    def encrypting_content(self) -> bool:
-        """Whether a segment is being encrypted; the next one waits, so that segments keep their order."""
-        return self._under_way[_Work.ENCRYPT_SEGMENT] > 0
+        self.decrypting = 0
+        """Number of messages that are being decrypted."""
+        self.encrypting_segments = 0
+        """Number of segments that are being encrypted; the next one waits, so that segments keep their order."""
 
     def encrypt(self, plaintext: bytes, carried: object, *, is_content: bool = False) -> bytes | AwaitCipher:
         """Return the encrypted bytes, or the effect that awaits them; then `done` returns them with ``carried``.
@@ -82,7 +74,7 @@ class Ciphering:
         if pending is None:
             return None
         carried, work = pending
-        self._under_way[work] -= 1
+        self._count(work, -1)
         if isinstance(result, BaseException) and not isinstance(result, Exception):
             result = EncryptionError(f"the encryption hook raised {type(result).__name__}")
         return Ciphered(carried, result)
@@ -90,5 +82,11 @@ class Ciphering:
     def _await(self, awaitable: Awaitable[bytes], carried: object, work: _Work) -> AwaitCipher:
         self._token += 1
         self._pending[self._token] = carried, work
-        self._under_way[work] += 1
+        self._count(work, 1)
         return AwaitCipher(token=self._token, awaitable=awaitable)
+
+    def _count(self, work: _Work, change: int) -> None:
+        if work is _Work.DECRYPT:
+            self.decrypting += change
+        elif work is _Work.ENCRYPT_SEGMENT:
+            self.encrypting_segments += change

@@ -26,21 +26,18 @@ class PendingSegment(NamedTuple):
     is_parity: bool
 
 
-class PendingSegments:
-    """Waiting segments, first in, first out."""
+class PendingSegments(dict[str, PendingSegment]):
+    """Waiting segments, first in, first out; journaled by `extend`, `take` and `drop`."""
 
     def __init__(self, journal: Journal) -> None:
-        self._segments: dict[str, PendingSegment] = {}
+        super().__init__()
         self._journal = journal
         self._order = 0
-
-    def __len__(self) -> int:
-        return len(self._segments)
 
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the waiting segments of the newest request, each with the number of its segments behind it."""
         segments = []
-        for segment in reversed(self._segments.values()):
+        for segment in reversed(self.values()):
             if segment.request_id != request_id:
                 break
             segments.append(segment)
@@ -52,34 +49,34 @@ class PendingSegments:
         for segment in segments:
             self._order += 1
             key = str(self._order)
-            self._segments[key] = PendingSegment(request_id, segment.content, segment.order, segment.is_parity)
+            self[key] = PendingSegment(request_id, segment.content, segment.order, segment.is_parity)
             self._journal.created(OUTBOX, key)
 
     def take(self) -> PendingSegment:
         """Remove and return the first segment."""
-        return self._remove(next(iter(self._segments)))
+        return self._remove(next(iter(self)))
 
     def drop(self, request_id: str) -> None:
         """Remove the segments of a request that ended."""
-        for key in [key for key, segment in self._segments.items() if segment.request_id == request_id]:
+        for key in [key for key, segment in self.items() if segment.request_id == request_id]:
             self._remove(key)
 
     def row(self, _table: str, key: str) -> Row | None:
         """Return the present row of a key; None if its segment has left."""
-        segment = self._segments.get(key)
+        segment = self.get(key)
         return None if segment is None else tuple(segment)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield table, key and row of each segment."""
-        for key, segment in self._segments.items():
+        for key, segment in self.items():
             yield OUTBOX, key, tuple(segment)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty outbox with rows of `rows`, in any order."""
         for _, key, row in sorted(rows, key=lambda item: int(item[1])):
             self._order = int(key)
-            self._segments[key] = PendingSegment(*row)
+            self[key] = PendingSegment(*row)
 
     def _remove(self, key: str) -> PendingSegment:
         self._journal.deleted(OUTBOX, key)
-        return self._segments.pop(key)
+        return self.pop(key)

@@ -60,7 +60,7 @@ OVERHEAD_BYTES: Final = 4_096
 """Estimated memory of a segment of a failed send, beyond its content."""
 
 
-class _Schedule:
+class Schedule:
     """Keys in the order of their times; an entry is valid while ``current`` returns its time for its key."""
 
     def __init__(self, current: Callable[[str], int | None]) -> None:
@@ -82,6 +82,8 @@ class _Schedule:
 
     def take_due(self, now_ms: int) -> list[str]:
         """Remove and return the keys that are due, in order."""
+        if not self._heap or self._heap[0][0] > now_ms:
+            return []
         keys: dict[str, None] = {}
         while (at_ms := self.next_at()) is not None and at_ms <= now_ms:
             keys[heapq.heappop(self._heap)[2]] = None
@@ -109,9 +111,10 @@ class RequestTable:
         self._max_failed_bytes = options.advanced.max_overdue_bytes
         self._overdue_count = 0
         self._journal = journal
-        self._retries = _Schedule(lambda key: self.segments[key].retry_at if key in self.segments else None)
+        self.retries = Schedule(lambda key: self.segments[key].retry_at if key in self.segments else None)
         """Times of the next retransmissions; segments of the same time in the order of their SDS messages."""
-        self._deadlines = _Schedule(lambda key: None if (request := self.get(key)) is None else request.expires_ms)
+        self.deadlines = Schedule(lambda key: None if (request := self.get(key)) is None else request.expires_ms)
+        """Times at which the deadlines of sends pass."""
 
     def get(self, request_id: str) -> SendRequest | None:
         """Return a send in any state; None if it is unknown or forgotten."""
@@ -199,7 +202,7 @@ class RequestTable:
             retry_at = None
         segment.retry_at = retry_at
         if retry_at is not None:
-            self._retries.add(retry_at, segment.sequence, segment.sds_id)
+            self.retries.add(retry_at, segment.sequence, segment.sds_id)
         self._touch(segment)
 
     def hold(self, segment: SentSegment, now_ms: int) -> None:
@@ -226,24 +229,16 @@ class RequestTable:
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments whose retry is due; the caller plans each of them anew."""
-        due = [self.segments[sds_id] for sds_id in self._retries.take_due(now_ms)]
+        due = [self.segments[sds_id] for sds_id in self.retries.take_due(now_ms)]
         for segment in due:
             segment.retry_at = None
             self._touch(segment)
         return due
 
-    def next_retry_at(self) -> int | None:
-        """Return when the next retry is due."""
-        return self._retries.next_at()
-
     def take_expired(self, now_ms: int) -> list[SendRequest]:
         """Return the sends whose deadline has passed; the caller takes the step of each."""
-        expired = [self.get(request_id) for request_id in self._deadlines.take_due(now_ms)]
-        return [request for request in expired if request is not None]
-
-    def next_deadline(self) -> int | None:
-        """Return when the next deadline of a send passes."""
-        return self._deadlines.next_at()
+        due = self.deadlines.take_due(now_ms)
+        return [request for request_id in due if (request := self.get(request_id)) is not None]
 
     def accepted(self, segment: SentSegment, message_hash: bytes) -> tuple[Event, ...]:
         """Note that the node took a segment, and return the events."""
@@ -415,7 +410,7 @@ class RequestTable:
 
     def _watch_deadline(self, request: SendRequest) -> None:
         if request.expires_ms is not None:
-            self._deadlines.add(request.expires_ms, 0, request.request_id)
+            self.deadlines.add(request.expires_ms, 0, request.request_id)
 
     def _touch(self, segment: SentSegment) -> None:
         self._journal.touch(SEGMENTS, segment.sds_id)

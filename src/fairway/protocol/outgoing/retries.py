@@ -72,12 +72,11 @@ class Retries:
                 yield from self._copy(segment, waiting.message, now_ms)
         yield emit(*self._limits.note(Limit.ACTIVE_RETRIES, self._max_active, bites=bool(self._requests.held)))
 
-    def next_deadline(self, now_ms: int) -> int | None:
-        """Return when the next segment is due; None if no segment is planned."""
-        if self._can_retry_held:
-            return now_ms
-        times = (self._requests.next_retry_at(), self._overdue.at_ms)
-        return min((at for at in times if at is not None), default=None)
+    def next_times(self, now_ms: int) -> tuple[int | None, ...]:
+        """Return when a segment, and when a round of overdue sends, is due next; None if none is planned."""
+        if self._requests.held and self._may_retry:
+            return (now_ms,)
+        return self._requests.retries.next_at(), self._overdue.at_ms
 
     def heard(self, name: str, now_ms: int) -> None:
         """Note a message of a participant; if the participant returns, overdue sends are retransmitted soon."""

@@ -50,7 +50,7 @@ class Sending:
 
     def next_segment(self, now_ms: int) -> PendingSegment | None:
         """Take the next segment from the outbox if it can leave at once and no other segment is being encrypted."""
-        if self.outbox and not self._ciphering.encrypting_content and self.outbound.has_room_for_content(now_ms):
+        if self.outbox and not self._ciphering.encrypting_segments and self.outbound.has_room_for_content(now_ms):
             return self.outbox.take()
         return None
 
@@ -71,7 +71,7 @@ class Sending:
 
     def note_queued(self, request: SendRequest, now_ms: int) -> list[Effect]:
         """Return the events of the segments of a new request that must wait in the outbox (`MessageQueued`)."""
-        if not self.outbox or self._ciphering.encrypting_content or not self.outbound.holds_back(now_ms):
+        if not self.outbox or self._ciphering.encrypting_segments or not self.outbound.holds_back(now_ms):
             return []
         limiter, connected = self.outbound.limiter, self.outbound.connected
         return emit(
@@ -254,7 +254,7 @@ class Sending:
         The count includes the outbox and a segment that is being encrypted. No segment leaves the outbox while an
         asynchronous hook encrypts another.
         """
-        waiting, is_encrypting = len(self.outbox), self._ciphering.encrypting_content
+        waiting, is_encrypting = len(self.outbox), self._ciphering.encrypting_segments > 0
         return Upstream(waiting + is_encrypting, is_ready=waiting > 0 and not is_encrypting)
 
     def _cited_by_first(self, request: SendRequest, order: int) -> tuple[HistoryEntry, ...]:

@@ -263,11 +263,12 @@ class TransmissionQueue:
         """Return when the next transmission can leave or an answer is overdue; None if neither is planned."""
         if not self.connected:
             return None
-        oldest = next(iter(self._handed_out.values()), None)
-        times = [] if oldest is None else [oldest.since_ms + _ANSWERED_WITHIN_MS]
-        if self._node_has_room and (ready_at := self._ready_at(now_ms)) is not None:
-            times.append(ready_at)
-        return min(times, default=None)
+        ready_at = self._ready_at(now_ms) if self._node_has_room else None
+        if not self._handed_out:
+            return ready_at
+        oldest = next(iter(self._handed_out.values()))
+        overdue_at = oldest.since_ms + _ANSWERED_WITHIN_MS
+        return overdue_at if ready_at is None else min(overdue_at, ready_at)
 
     def plan_anew(self, now_ms: int) -> None:
         """Limit the pause before the next proof to `_PROOF_RETRY_MS` from now."""

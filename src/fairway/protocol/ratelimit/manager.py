@@ -164,9 +164,9 @@ class RateLimitManager(Generic[T]):
 
     def claim(self, now_ms: int) -> None:
         """Announce to the other channels of the node how many transmissions of this channel wait."""
-        at_ms = self.next_send_at(now_ms)
         upstream = self._upstream()
         waiting = len(self._queue) + (upstream.waiting if upstream.is_ready else 0)
+        at_ms = self.next_send_at(now_ms) if waiting else None
         self._member.claimed = (waiting, at_ms + _CLAIM_MS) if at_ms is not None else (0, 0)
 
     def claim_nothing(self) -> None:
@@ -210,17 +210,21 @@ class RateLimitManager(Generic[T]):
 
         LIP-173, "Rate Limit Manager": "further segment dispatch MUST be delayed until the next epoch".
         """
-        fronts = [priority for priority in CLASSES if self._queue.count(priority)]
+        fronts = self._queue.classes()
         if self._upstream().is_ready:
             fronts.append(Priority.CONTENT)
+        if not fronts:
+            return None
         times = [self._quota.opens_at(_SHARE[priority], now_ms) for priority in fronts]
         opens = min((at for at in times if at is not None), default=None)
         return None if opens is None else max(opens, self._shared_from(now_ms))
 
     def is_closed(self, now_ms: int) -> bool:
         """Return whether an item waits for which no epoch has room: no membership, or a limit of 0."""
+        if not self.limiting:
+            return False
         waits = self._upstream().is_ready or len(self._queue) > 0
-        return waits and self.limiting and self.next_send_at(now_ms) is None
+        return waits and self.next_send_at(now_ms) is None
 
     def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
         """Return about when the last item of a class leaves, if no further item is added; None if it is unknown.

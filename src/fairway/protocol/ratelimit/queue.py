@@ -72,6 +72,10 @@ class WaitingQueue(Generic[T]):
         """Return how many entries of a class wait."""
         return self._counts[priority]
 
+    def classes(self) -> list[Priority]:
+        """Return the classes with waiting entries, most urgent first."""
+        return [priority for priority in CLASSES if self._counts[priority]] if self._by_key else []
+
     def has(self, key: Hashable) -> bool:
         """Return whether an entry with this key waits."""
         return key in self._by_key

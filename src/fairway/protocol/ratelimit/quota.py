@@ -126,13 +126,11 @@ class Quota:
         self._allowances: dict[QuotaSource, _Allowance] = {
             QuotaSource.CONFIGURED: _Allowance(QuotaSource.CONFIGURED, config.messages_per_epoch, EpochCounter(clock))
         }
-
-    @property
-    def limiting(self) -> bool:
+        self.limiting = config.enabled
         """Whether any limit is in force: configured and enabled, or named by a node or provider."""
-        if self._config.enabled or len(self._allowances) == 1:
-            return self._config.enabled
-        return any(
+
+    def _limits_changed(self) -> None:
+        self.limiting = self._config.enabled or any(
             allowance.limit is not None
             for source, allowance in self._allowances.items()
             if source is not QuotaSource.CONFIGURED
@@ -150,6 +148,7 @@ class Quota:
             was_limited = allowance is not None and allowance.limit is not None
             if allowance is not None:
                 allowance.limit = None
+            self._limits_changed()
             return was_limited
         before = self.state()
         configured = self._allowances[QuotaSource.CONFIGURED].counter
@@ -159,6 +158,7 @@ class Quota:
         elif allowance.counter.clock != clock:
             allowance.counter = allowance.counter.rebased(clock, now_ms)
         allowance.limit = limit = quota.rate_limit
+        self._limits_changed()
         if quota.remaining is not None and quota.epoch_index == allowance.counter.current:
             allowance.counter.report_used(limit - min(quota.remaining, limit))
         return self.state() != before
@@ -174,8 +174,7 @@ class Quota:
         ``waiting`` is the number of more urgent transmissions that are not charged yet; they count as used.
         """
         self.observe(now_ms)
-        limiting = self.limiting
-        return max([self._judge(a, share, waiting, limiting, now_ms) for a in self._allowances.values()])
+        return max([self._judge(a, share, waiting, now_ms) for a in self._allowances.values()])
 
     def charge(self, now_ms: int, *, configured: bool = True) -> None:
         """Count one transmission against every source, in force or not; the configured one only if ``configured``."""
@@ -210,7 +209,7 @@ class Quota:
     def opens_at(self, share: Share, now_ms: int) -> int | None:
         """Return the first time from ``now_ms`` on with room for this share; None if these limits never have room."""
         self.observe(now_ms)
-        bounds = [(a.counter, self._allowed(a, share, self.limiting)) for a in self._allowances.values()]
+        bounds = [(a.counter, self._allowed(a, share)) for a in self._allowances.values()]
         if any(a.no_membership for a in self._allowances.values()) or any(n == 0 for _, n in bounds):
             return None
         opens, later = now_ms - 1, now_ms
@@ -226,7 +225,7 @@ class Quota:
         if opens is None or not self.limiting:
             return opens
         for allowance in self._allowances.values():
-            allowed = self._allowed(allowance, share, limiting=True)
+            allowed = self._allowed(allowance, share)
             counter = allowance.counter
             if allowed is None or counter.current is None:
                 continue
@@ -286,9 +285,10 @@ class Quota:
         if configured.counter.clock != clock:
             configured.counter = configured.counter.rebased(clock, configured.counter.latest_ms)
         self._allowances = restored
+        self._limits_changed()
 
-    def _allowed(self, allowance: _Allowance, share: Share, limiting: bool) -> int | None:
-        if allowance.limit is None or not limiting:
+    def _allowed(self, allowance: _Allowance, share: Share) -> int | None:
+        if allowance.limit is None or not self.limiting:
             return None
         if share is Share.CONTENT:
             return allowance.limit
@@ -296,17 +296,17 @@ class Quota:
             return max(min(1, allowance.limit), floor(self._threshold * allowance.limit))
         return ceil(self._threshold * allowance.limit)
 
-    def _judge(self, allowance: _Allowance, share: Share, waiting: int, limiting: bool, now_ms: int) -> Verdict:
+    def _judge(self, allowance: _Allowance, share: Share, waiting: int, now_ms: int) -> Verdict:
         counter = allowance.counter
         if allowance.no_membership:
             return Verdict.NO_MEMBERSHIP
         if counter.closed:
             return Verdict.REACHED
-        if allowance.limit is None or not limiting:
+        if allowance.limit is None or not self.limiting:
             return Verdict.OPEN
         if counter.used >= allowance.limit:
             return Verdict.REACHED
-        allowed = self._allowed(allowance, share, limiting)
+        allowed = self._allowed(allowance, share)
         if allowed is not None and counter.used + waiting >= allowed:
             return Verdict.APPROACHED
         return Verdict.OPEN if _room_from(counter, allowed, share, now_ms) <= now_ms else Verdict.APPROACHED

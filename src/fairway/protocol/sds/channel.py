@@ -172,19 +172,13 @@ class MessageChannel:
             config, self.journal, self.history, self.repair, self._deliver_parked, max_missing
         )
         self.dependencies.note_gap = self.vouching.note_gap
+        self.missing: Mapping[str, MissingDependency] = self.dependencies.incoming.missing
+        """Missing messages by id, oldest first: cited, not received, and not given up."""
+        self.parked: Mapping[str, Parked] = self.dependencies.incoming.parked
+        """Messages that wait for their dependencies, by id, oldest first (SDS: the incoming buffer)."""
         self.pending_citations = PendingCitations(
             self.sender_id, segment_format, None if config.repair.enabled else self.journal
         )
-
-    @property
-    def missing(self) -> Mapping[str, MissingDependency]:
-        """Missing messages by id, oldest first: cited, not received, and not given up."""
-        return self.dependencies.incoming.missing
-
-    @property
-    def parked(self) -> Mapping[str, Parked]:
-        """Messages that wait for their dependencies, by id, oldest first (SDS: the incoming buffer)."""
-        return self.dependencies.incoming.parked
 
     def waits_behind(self, message_id: str) -> list[SdsMessage]:
         """Return the parked messages that wait for a missing one, directly or through others, the nearest first."""

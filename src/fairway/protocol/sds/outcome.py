@@ -27,7 +27,7 @@ class Judgement(Enum):
     @property
     def is_new_content(self) -> bool:
         """Whether SDS accepts, and so acknowledges, the content."""
-        return self in {Judgement.NEW, Judgement.SECOND}
+        return self is Judgement.NEW or self is Judgement.SECOND
 
 
 class ContentRefusal(Enum):

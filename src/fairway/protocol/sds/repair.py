@@ -188,6 +188,8 @@ class Repair:
         self.responses = RepairBuffer()
         self.config = config
         self._t_min_ms, self._t_max_ms = config.window()
+        self._wanted_t_min_ms: int | None = None
+        """The last T_min of `set_t_min`."""
         self._participant_id = participant_id
         self._hashes = hashes
         self._journal = journal
@@ -203,7 +205,9 @@ class Repair:
 
     def set_t_min(self, t_min_ms: int, now_ms: int) -> None:
         """Set T_min, unless an option sets it. A shorter T_min makes planned requests and answers due sooner."""
-        before_ms = self._t_min_ms
+        if t_min_ms == self._wanted_t_min_ms:
+            return
+        before_ms, self._wanted_t_min_ms = self._t_min_ms, t_min_ms
         self._t_min_ms, self._t_max_ms = self.config.window(t_min_ms)
         if self._t_min_ms < before_ms:
             self.plan_anew(now_ms)
@@ -349,14 +353,6 @@ class Repair:
         for message_id, (until_ms, times) in list(self.rests_until.items()):
             longest_ms = self._t_min_ms << min(times, _MAX_REST_DOUBLINGS)
             self.rests_until[message_id] = (min(until_ms, now_ms + longest_ms), times)
-
-    def next_request_at(self) -> int | None:
-        """Return when the next request is due."""
-        return self.requests.next_at()
-
-    def next_response_at(self) -> int | None:
-        """Return when the next answer is due."""
-        return self.responses.next_at()
 
     def _wait(self, message_id: str, asked: int = 0, heard: int = 0) -> int:
         """Return the wait in ms before the next request: T_req at first, then twice T_req.

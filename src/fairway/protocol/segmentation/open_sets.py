@@ -131,8 +131,9 @@ class OpenSets:
 
     def next_deadline(self) -> int | None:
         """Return when the first set becomes overdue; None without sets."""
-        oldest = next(iter(self._sets.values()), None)
-        return None if oldest is None else oldest.grown_ms + self._timeout_ms
+        if not self._sets:
+            return None
+        return next(iter(self._sets.values())).grown_ms + self._timeout_ms
 
     def overdue(self, now_ms: int) -> SegmentSet | None:
         """Return the set that has been overdue longest, or None."""
