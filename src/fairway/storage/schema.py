@@ -7,15 +7,18 @@ A store is an SQLite database whose ``application_id`` is `APPLICATION_ID` and w
 
     channel           one row: whose store it is, how often it was opened, how many messages were removed
     journal           the latest changes of all the tables below, one row for each group of writes
-    state             rows of the protocol's state, by place
+    state             rows of the SDS history, by place
+    state_in_order    the other rows of the protocol's state
     messages          contents of received and own messages, by number
     places            the channel's order: the place of each message
     inbox             numbers of received messages that the application has not finished
     handling          failed attempts to handle messages of the inbox
     requests, trace   outcomes of sends, and the events about each message
 
-A commit appends one row to the journal, which changes about four pages. `SqliteWriter.merge` moves the changes into the
-tables. ``trace`` has no index, because every message writes to it and it is rarely searched.
+A commit appends one row to the journal, which changes three or four pages. `SqliteWriter.merge` moves the changes into
+the tables. Rows of ``state`` have random keys (``table/key``); clustering by key saves a second tree. In that tree a
+row as long as a message would need an overflow page, so such rows are in ``state_in_order``. ``trace`` has no index,
+because every message writes to it and it is rarely searched.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ _TABLES: Final = (
     ),
     f"journal (number INTEGER PRIMARY KEY, {_RECORD})",
     f"state (place TEXT PRIMARY KEY, {_RECORD}) WITHOUT ROWID",
+    f"state_in_order (number INTEGER PRIMARY KEY, place TEXT NOT NULL, {_RECORD})",
     f"messages (number INTEGER PRIMARY KEY, is_own INTEGER NOT NULL, {_RECORD})",
     (
         "places (lamport INTEGER, sds_id TEXT, number INTEGER, size_bytes INTEGER NOT NULL, "

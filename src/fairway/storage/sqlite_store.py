@@ -205,7 +205,8 @@ class SqliteStore(ChannelStore):
 
 
 def _read(connection: sqlite3.Connection, opening: int) -> Stored:
-    state = connection.execute("SELECT place, body, check_value FROM state")
+    columns = "SELECT place, body, check_value FROM"
+    state = connection.execute(f"{columns} state UNION ALL {columns} state_in_order")
     inbox = connection.execute(
         "SELECT number, body, check_value FROM inbox JOIN messages USING (number) ORDER BY number"
     )

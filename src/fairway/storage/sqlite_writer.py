@@ -9,6 +9,7 @@ milliseconds. So one statement writes many rows.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fairway.events import MessageReceived
+from fairway.protocol.sds.channel import HISTORY
 from fairway.storage.channel_store import Bounds, OwnMessage, SendOutcome, StoredRequest
 from fairway.storage.commit_queue import Entry
 from fairway.storage.journal_tail import JournalRecord, Tail, tail_of
@@ -48,8 +50,10 @@ class Statement(NamedTuple):
     after: str
 
 
-PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
-REMOVE_STATE: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
+PUT_HISTORY: Final = Statement("INSERT OR REPLACE INTO state VALUES (", "?, ?, ?", "), (", ")")
+REMOVE_HISTORY: Final = Statement("DELETE FROM state WHERE place IN (", "?", ", ", ")")
+PUT_STATE: Final = Statement("INSERT OR REPLACE INTO state_in_order VALUES (", "?, ?, ?, ?", "), (", ")")
+REMOVE_STATE: Final = Statement("DELETE FROM state_in_order WHERE number IN (", "?", ", ", ")")
 PUT_MESSAGE: Final = Statement("INSERT OR REPLACE INTO messages VALUES (", "?, ?, ?, ?", "), (", ")")
 PUT_PLACE: Final = Statement("INSERT OR REPLACE INTO places VALUES (", "?, ?, ?, ?", "), (", ")")
 MOVE_PLACE: Final = "UPDATE places SET lamport = ?, sds_id = ? WHERE (lamport, sds_id, number) = (?, ?, ?)"
@@ -67,6 +71,25 @@ def _sql(statement: Statement, count: int) -> str:
     return f"{statement.before}{statement.between.join([statement.row] * count)}{statement.after}"
 
 
+class RowNumbers:
+    """The numbers of the rows in ``state_in_order``, by their places."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Read them."""
+        self._numbers: dict[str, int] = dict(connection.execute("SELECT place, number FROM state_in_order"))
+        self._next = max(self._numbers.values(), default=0) + 1
+
+    def put(self, place: str) -> int:
+        """Return the number of a row, a new one if there is no such row."""
+        number = self._numbers.setdefault(place, self._next)
+        self._next = max(self._next, number + 1)
+        return number
+
+    def remove(self, place: str) -> int | None:
+        """Remove and return the number of a row; None if the row is unknown."""
+        return self._numbers.pop(place, None)
+
+
 def _moves(tail: Tail) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Yield the statements that change places in the table, each with its parameters."""
     for each in tail.placed.values():
@@ -77,15 +100,22 @@ def _moves(tail: Tail) -> Iterator[tuple[str, tuple[Any, ...]]]:
             yield MOVE_PLACE, (*each.order_key, *each.earlier, each.number)
 
 
-def _changed_rows(tail: Tail) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
+def _changed_rows(tail: Tail, numbers: RowNumbers) -> Iterator[tuple[Statement, list[tuple[Any, ...]]]]:
     """Yield the statements that write or remove rows, each with its rows."""
-    state, gone_state = [], []
+    history, gone_history, state, gone_state = [], [], [], []
     for (table, key), row in tail.rows.items():
         place = f"{table}/{key}"
-        if row is None:
-            gone_state.append((place,))
-        else:
-            state.append((place, *sealed(place, row)))
+        if table == HISTORY:
+            if row is None:
+                gone_history.append((place,))
+            else:
+                history.append((place, *sealed(place, row)))
+        elif row is not None:
+            state.append((numbers.put(place), place, *sealed(place, row)))
+        elif (number := numbers.remove(place)) is not None:
+            gone_state.append((number,))
+    yield PUT_HISTORY, history
+    yield REMOVE_HISTORY, gone_history
     yield PUT_STATE, state
     yield REMOVE_STATE, gone_state
     messages = [
@@ -120,6 +150,7 @@ class SqliteWriter:
         self._connection = connection
         self._path = path
         self._bounds = bounds
+        self._numbers = RowNumbers(connection)
         self._next_row = 1
         """Number of the next row of the journal."""
         self._journal_bytes = self._new_messages = self._new_message_bytes = 0
@@ -171,7 +202,7 @@ class SqliteWriter:
         with typed_errors(self._path, "writing"), transaction(self._connection):
             for move in _moves(self.tail):
                 self._connection.execute(*move)
-            for statement, rows in _changed_rows(self.tail):
+            for statement, rows in _changed_rows(self.tail, self._numbers):
                 self._execute(statement, rows)
             self._connection.execute("DELETE FROM journal")
             self._trim()
