@@ -24,7 +24,7 @@ from pathlib import Path
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.proving import with_proof
 from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proof import SignalProof
@@ -44,9 +44,9 @@ _FIRST = """
 import sys, time
 began = time.perf_counter()
 from pathlib import Path
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
-identity = Identity.create(lambda size: (1).to_bytes(size, "big"))
+identity = RlnIdentity.create(lambda size: (1).to_bytes(size, "big"))
 with RlnMembership.open(identity, sys.argv[1], Path(sys.argv[1]).with_name("first.ids"), never_used=True) as membership:
     membership.generate_proof(b"signal", time.time_ns() // 1_000_000)
 print(time.perf_counter() - began)
@@ -60,7 +60,7 @@ class _Bench:
         self.group = folder / "group.json"
         made = MembershipFile.create(self.group)
         self.identities = [
-            Identity.create(lambda size, number=number: number.to_bytes(size, "big"))  # type: ignore[misc]
+            RlnIdentity.create(lambda size, number=number: number.to_bytes(size, "big"))  # type: ignore[misc]
             for number in range(1, _MEMBERS + 1)
         ]
         for identity in self.identities:

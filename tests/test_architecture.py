@@ -42,6 +42,7 @@ RANKS = {
     "protocol": 3,
     "encryption": 4,
     "storage": 4,
+    "identity": 5,
     "rln": 5,
     "libp2p": 5,
     "nodes": 6,

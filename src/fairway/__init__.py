@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fairway.channel.history import HistoryMessage
     from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
     from fairway.channel.reliable_channel import ReliableChannel
+    from fairway.identity import Identity, Members
     from fairway.nodes.connecting import connect
     from fairway.nodes.node import WakuNode
     from fairway.options import (
@@ -79,7 +80,9 @@ __all__ = [
     "Event",
     "FairwayError",
     "HistoryMessage",
+    "Identity",
     "IrretrievableMessage",
+    "Members",
     "MessageAcknowledged",
     "MessageDelivered",
     "MessageReceived",
@@ -113,6 +116,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "fairway.channel.history": ("HistoryMessage",),
             "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
             "fairway.channel.reliable_channel": ("ReliableChannel",),
+            "fairway.identity": ("Identity", "Members"),
             "fairway.nodes.connecting": ("connect",),
             "fairway.nodes.node": ("WakuNode",),
             "fairway.options": (

@@ -381,6 +381,50 @@ class ForeignMessages:
     """Channel id of the latest one."""
 
 
+class SignatureFault(Enum):
+    """Why a message was refused for its signature."""
+
+    UNSIGNED = "unsigned"
+    """It has no signature. The sender id has a key, or the channel requires signatures."""
+    WRONG_KEY = "wrong key"
+    """The key of the sender id did not sign it, or it was altered."""
+    KEY_CHANGED = "key changed"
+    """Another key signed it than the first one of the sender id (`fairway.Members.trust_on_first_use`)."""
+    UNKNOWN_MEMBER = "unknown member"
+    """The sender id has no key, and the channel requires signatures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureRefused:
+    """A message was refused, because the member that it names did not sign it. SDS has not read it.
+
+    Emitted at once for each sender id with a key and each `SignatureFault`, then at most once a minute. All sender ids
+    without a key count as one.
+    """
+
+    sender_id: str
+    """Sender id that the message names."""
+    fault: SignatureFault
+    signer: str | None
+    """Member whose key signed the message, if any."""
+    signer_key: bytes | None
+    """Public key that signed the message, if the message shows it."""
+    count: int
+    """Refused messages of all sender ids since the last such event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberTrusted:
+    """The first key of a sender id was accepted (`fairway.Members.trust_on_first_use`).
+
+    From now on the channel refuses messages under this sender id that another key signed.
+    """
+
+    sender_id: str
+    public_key: bytes
+    """32 bytes (Ed25519) or 65 bytes (secp256k1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingBlocked:
     """Nothing could be sent for a minute, although the node is connected.
@@ -473,6 +517,8 @@ Event = (
     | MessagesUndecryptable
     | SenderIdInUse
     | ForeignMessages
+    | SignatureRefused
+    | MemberTrusted
     | SendingBlocked
     | LimitReached
     | StoreRefused
@@ -498,6 +544,8 @@ EVENT_NAMES: Final[dict[type, str]] = {
     MessagesUndecryptable: "messages-undecryptable",
     SenderIdInUse: "sender-id-in-use",
     ForeignMessages: "foreign-messages",
+    SignatureRefused: "signature-refused",
+    MemberTrusted: "member-trusted",
     SendingBlocked: "sending-blocked",
     LimitReached: "limit-reached",
     StoreRefused: "store-refused",

@@ -16,7 +16,7 @@ import pytest
 
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import FIELD_ORDER, element, hash_to_field, number_of
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proof import recover_secret
 from fairway.rln.proving import CircuitProver
@@ -81,9 +81,9 @@ def plain(proof, signal, epoch=EPOCH):
 @pytest.mark.full
 @pytest.mark.usefixtures("compiled")
 def test_zerokit_in_javascript_understands_our_proofs_and_identities(rln_js_folder, tmp_path):
-    identity = Identity.create()
+    identity = RlnIdentity.create()
     group = MembershipFile.create(tmp_path / "group.json")
-    for commitment in (Identity.create().commitment, identity.commitment):
+    for commitment in (RlnIdentity.create().commitment, identity.commitment):
         group.register(commitment, 20)
     member, prover = group.member(identity), CircuitProver()
     first, second = (prover.prove(member, 3, signal, EPOCH) for signal in (b"first", b"second"))
@@ -122,5 +122,5 @@ def test_zerokit_in_javascript_understands_our_proofs_and_identities(rln_js_fold
     assert told["hash"] == hash_to_field(b"first").hex()
     for text in told["members"]:
         trapdoor, nullifier, secret, commitment = (text[at : at + 64] for at in range(0, 256, 64))
-        theirs = Identity.of(bytes.fromhex(trapdoor), bytes.fromhex(nullifier))
+        theirs = RlnIdentity.of(bytes.fromhex(trapdoor), bytes.fromhex(nullifier))
         assert (theirs.secret.hex(), theirs.commitment.hex()) == (secret, commitment)

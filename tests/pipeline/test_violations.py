@@ -18,7 +18,7 @@ from fairway.archives.violations import violations
 from fairway.cli import app
 from fairway.pipeline.run import RunTables
 from fairway.rln.field import element
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.proving import CircuitProver
 from grown_runs import PLAN, decoded, empty_run, generated, grown, proof, write
@@ -31,7 +31,7 @@ def made(tmp_path_factory):
     """A run whose messages have no proofs, but six: four of a member, two under one id, and a forged pair."""
     folder = tmp_path_factory.mktemp("violations")
     group = MembershipFile.create(folder / "group.json")
-    identities = [Identity.create(), Identity.create()]
+    identities = [RlnIdentity.create(), RlnIdentity.create()]
     for identity in identities:
         group.register(identity.commitment, 7)
     prover = CircuitProver()

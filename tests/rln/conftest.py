@@ -9,7 +9,7 @@ import pytest
 
 from fairway.nodes.light import LightNode, LightOptions
 from fairway.nodes.node import RoutedMessage
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
@@ -22,13 +22,13 @@ from fairway.wire.waku_message import WakuMessage
 from patience import PATIENCE_S
 
 
-def identity_of(number: int) -> Identity:
+def identity_of(number: int) -> RlnIdentity:
     """Return one of the identities that the tests know."""
-    return Identity.create(lambda size: number.to_bytes(size, "big"))
+    return RlnIdentity.create(lambda size: number.to_bytes(size, "big"))
 
 
 @pytest.fixture(scope="session")
-def identities(compiled) -> list[Identity]:
+def identities(compiled) -> list[RlnIdentity]:
     return [identity_of(number) for number in range(1, 6)]
 
 

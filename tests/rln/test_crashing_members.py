@@ -24,7 +24,7 @@ from fairway.options import ReliableChannelOptions, SdsConfig
 from fairway.protocol.ratelimit import RlnProofProvider, rln_signal
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import FIELD_ORDER, ZERO, element, hash_to_field, number_of
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import PROOF_BYTES, SignalProof
@@ -48,7 +48,7 @@ NETWORK = RlnNetwork(max_epoch_gap=0)
 def identity_of(name):
     """Return the identity of a member: its secret follows from its name."""
     secret = hash_to_field(name.encode())
-    return Identity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
+    return RlnIdentity(trapdoor=ZERO, nullifier=ZERO, secret=secret, commitment=hash_to_field(secret))
 
 
 class StubGroup:

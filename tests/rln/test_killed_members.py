@@ -22,7 +22,7 @@ POINTS = ("before-the-id", "with-the-id", "with-the-proof", "sending")
 PROGRAM = """
 import asyncio, os, signal, sys
 import fairway
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
@@ -56,7 +56,7 @@ class Membership(RlnMembership):
 async def main():
     global loop
     loop = asyncio.get_running_loop()
-    identity = Identity.create(lambda size: int(number).to_bytes(size, "big"))
+    identity = RlnIdentity.create(lambda size: int(number).to_bytes(size, "big"))
     group = MembershipFile(f"{folder}/group.json")
     membership = Membership(identity, group, MessageIds(f"{folder}/{name}.ids"), Prover(group.network))
     options = fairway.ReliableChannelOptions(

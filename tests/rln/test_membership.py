@@ -6,7 +6,7 @@ import pytest
 
 from fairway.environment import time_ns
 from fairway.errors import RlnError, RlnErrorKind
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
@@ -47,7 +47,7 @@ def test_a_signal_that_is_signed_again_reveals_nothing(identities, group, path, 
 
 
 def test_when_the_epoch_has_no_id_left_the_next_one_has(identities, group, path, prover):
-    spender = Identity.create()
+    spender = RlnIdentity.create()
     group.register(spender.commitment, 1)
     with MessageIds(path) as ids:
         membership = RlnMembership(spender, group, ids, prover)
@@ -61,7 +61,7 @@ def test_when_the_epoch_has_no_id_left_the_next_one_has(identities, group, path,
 
 def test_an_identity_outside_the_group_has_no_quota_and_no_proof(group, path, prover):
     with MessageIds(path) as ids:
-        membership = RlnMembership(Identity.create(), group, ids, prover)
+        membership = RlnMembership(RlnIdentity.create(), group, ids, prover)
         assert membership.epoch_quota(NOW_MS).rate_limit == 0
         with pytest.raises(RlnError) as told:
             membership.generate_proof(b"a", NOW_MS)

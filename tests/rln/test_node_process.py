@@ -23,7 +23,7 @@ from fairway.errors import ConfigurationError, WrongPasswordError
 from fairway.nodes.proving import with_proof
 from fairway.nodes.rest.shapes import PushRequest, json_of, relay_shape
 from fairway.rln.contract import ContractMembership
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.keystore import Keystore, KeystoreMembership
 from fairway.rln.membership import RlnMembership, ids_beside
 from fairway.rln.membership_file import MembershipFile
@@ -95,7 +95,7 @@ def test_commands_with_a_membership_send_and_others_get_an_error(harbour, keysto
         return CliRunner().invoke(app, ["send", *options, *map(str, words), "hello"], env=environment)
 
     poor = harbour.folder / "poor.keystore"
-    identity = Identity.create()
+    identity = RlnIdentity.create()
     Keystore.create(poor, [KeystoreMembership(identity=identity)], PASSWORD)
     MessageIds.create(ids_beside(poor), first_epoch=0).close()
     MembershipFile(harbour.group).register(identity.commitment, 1)

@@ -25,7 +25,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.rln import RlnMembership
 from fairway.rln.contract import ContractMembership
 from fairway.rln.field import ELEMENT_BYTES, element
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
 from fairway.rln.proof import SignalProof
@@ -214,7 +214,7 @@ async def test_proofs_of_a_new_member_are_accepted_at_once(harbour):
     async with harbour:
         node = await harbour.node()
         await asyncio.sleep(1.1)  # a node looks at its group for an unknown root at most once a second
-        newcomer = Identity.create()
+        newcomer = RlnIdentity.create()
         MembershipFile(harbour.group).register(newcomer.commitment, 5)
         harbour.identities = [newcomer]
         alice = await harbour.client(node, harbour.membership(0, "new"))
@@ -468,7 +468,7 @@ async def test_a_network_whose_group_is_in_a_contract(harbour):
                 chain.recent.clear()  # what the contract says from now on is of no use
                 assert (await alice.send(harbour.message(b"two"))).accepted
                 assert membership.epoch_quota(time.time_ns() // 1_000_000).rate_limit == 7
-            stranger = RlnMembership.open(Identity.create(), group, harbour.folder / "stranger.ids", never_used=True)
+            stranger = RlnMembership.open(RlnIdentity.create(), group, harbour.folder / "stranger.ids", never_used=True)
             with stranger:
                 result = await (await harbour.client(node, stranger)).send(harbour.message())
                 assert not result.accepted

@@ -11,7 +11,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.errors import FairwayError
 from fairway.nodes.proving import with_proof
 from fairway.options import ReliableChannelOptions
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.membership import RlnMembership
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
@@ -60,7 +60,7 @@ async def test_neither_success_nor_failure_shows_a_secret(harbour, logged, tmp_p
         proof = SignalProof.decode((await with_proof(other, harbour.message())).message.rate_limit_proof)
         shown.append(texts_of(membership, other, result, bare, failed, proof, receipt, channel, alice, node))
         shown.append(texts_of(parts_of(node).gate.statistics(), membership.network, *double))
-    stranger = Identity.create()
+    stranger = RlnIdentity.create()
     try:
         harbour.identities = [stranger]
         harbour.membership(0, "stranger").generate_proof(b"signal", 0)

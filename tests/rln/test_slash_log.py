@@ -14,7 +14,7 @@ import pytest
 from fairway.errors import StorageError, StoreCorruptError, StoreFullError
 from fairway.rln.epochs import NETWORK_IDENTIFIER
 from fairway.rln.field import FIELD_ORDER, element, number_of
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.proof import SignalProof
 from fairway.rln.slash_log import SlashLog
 from fairway.rln.validation import DoubleSignal, NullifierLog
@@ -25,7 +25,7 @@ NOW_MS = 1_791_000_000_000
 EPOCH = 2_985_000
 
 
-def proof_of(identity: Identity, x: int, *, message_id: int = 0, epoch: int = EPOCH) -> SignalProof:
+def proof_of(identity: RlnIdentity, x: int, *, message_id: int = 0, epoch: int = EPOCH) -> SignalProof:
     """Return a proof as a member makes it, but for its mathematics, at which a log does not look."""
     slope = 1_000_003 * epoch + message_id
     share_y = (number_of(identity.secret) + slope * x) % FIELD_ORDER
@@ -40,7 +40,7 @@ def proof_of(identity: Identity, x: int, *, message_id: int = 0, epoch: int = EP
     )
 
 
-def double_of(identity: Identity, **place: int) -> DoubleSignal:
+def double_of(identity: RlnIdentity, **place: int) -> DoubleSignal:
     log = NullifierLog()
     log.note(proof_of(identity, 1, **place))
     found = log.note(proof_of(identity, 2, **place))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairway.errors import DecodeError
 from fairway.rln.epochs import RlnNetwork, decode_epoch, encode_epoch
 from fairway.rln.field import FIELD_ORDER, element, hash_to_field, number_of, poseidon
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.proof import SignalProof, recover_secret
 from fairway.wire.waku_message import RateLimitProof, decode_rate_limit_proof, encode_rate_limit_proof
 
@@ -66,19 +66,19 @@ def test_the_external_nullifier_is_another_one_in_each_epoch_and_network(compile
 
 
 def test_an_identity_has_the_published_secret_and_commitment(compiled):
-    identity = Identity.of(TRAPDOOR, NULLIFIER)
+    identity = RlnIdentity.of(TRAPDOOR, NULLIFIER)
     assert (identity.secret, identity.commitment) == (SECRET, COMMITMENT)
 
 
 def test_no_text_of_an_identity_shows_a_secret(identities):
     shown = repr(identities[0])
-    assert shown == f"Identity(commitment={identities[0].commitment!r})"
+    assert shown == f"RlnIdentity(commitment={identities[0].commitment!r})"
 
 
 @pytest.mark.parametrize("secrets", [(b"", bytes(32)), (bytes(32), b"\xff" * 32)])
 def test_secrets_that_are_no_elements_are_refused_without_showing_them(secrets):
     with pytest.raises(DecodeError) as told:
-        Identity.of(*secrets)
+        RlnIdentity.of(*secrets)
     assert "xff" not in str(told.value)
 
 

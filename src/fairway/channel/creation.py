@@ -11,11 +11,15 @@ from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
+from fairway.identity import Identity, Members
 from fairway.nodes.node import NetworkRules, WakuNode
 from fairway.opening import Opening
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Decoder, Encoder, Encryption, check_encryption
+from fairway.protocol.encryption.payload_v1 import PayloadCipher, PayloadKeyRing
 from fairway.protocol.ratelimit import RlnProofProvider
+from fairway.protocol.signing import Signing
+from fairway.protocol.signing.keys import SECP256K1
 from fairway.storage.channel_store import ChannelStore
 from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
@@ -34,6 +38,9 @@ def create_reliable_channel(
     options: ReliableChannelOptions | Mapping[str, Any] | None = None,
     store: str | PathLike[str] | ChannelStore | None = None,
     receive: Receive | Callable[[MessageReceived], object] = Receive.LOOP,
+    identity: Identity | None = None,
+    members: Members | Mapping[str, bytes | str] | None = None,
+    require_signatures: bool | None = None,
     rln: RlnProofProvider | None = None,
     clock: Clock | None = None,
 ) -> Opening[ReliableChannel]:
@@ -53,6 +60,10 @@ def create_reliable_channel(
     `Receive.EVENTS` the application reads ``channel.events()``. ``rln`` provides rate limit proofs, by default that of
     the node; ``clock`` returns Unix milliseconds. The first listeners get all events from the start on.
 
+    ``identity`` signs the messages of this participant. ``members`` has the public keys of the others: a message under
+    the name of a member is refused unless its key signed it. ``require_signatures`` refuses the messages of all other
+    names, too; by default a channel with ``members`` does so (docs/identity.md).
+
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
     """
@@ -70,6 +81,9 @@ def create_reliable_channel(
     check_type("content_topic", content_topic, str, "give one such as /my-app/1/team/proto")
     assert content_topic is not None, "it was checked"
     check_encryption(encryption)
+    signing = _signing_of(channel_id, sender_id, identity, members, require_signatures)
+    if identity is not None and isinstance(encryption, PayloadCipher | PayloadKeyRing):
+        encryption = _signed_payloads(encryption, identity)
     channel = ReliableChannel(
         node,
         channel_id,
@@ -79,6 +93,7 @@ def create_reliable_channel(
         store=_store_of(store),
         receive=receive,
         encryption=encryption,
+        signing=signing,
         rln=rln,
         clock=clock,
     )
@@ -127,6 +142,41 @@ def _in_network(options: ReliableChannelOptions, network: NetworkRules | None) -
     )
 
 
+def _signing_of(
+    channel_id: str,
+    sender_id: str,
+    identity: Identity | None,
+    members: Members | Mapping[str, bytes | str] | None,
+    require_signatures: bool | None,
+) -> Signing | None:
+    """Return the signatures of a channel; None if it has no identity and no members."""
+    check_type("identity", identity, Identity | None, "Identity.load(path) reads one")
+    check_type("members", members, Members | Mapping | None, "give public keys by sender id")
+    check_type("require_signatures", require_signatures, bool | None)
+    known = Members(members) if isinstance(members, Mapping) else members
+    required = known is not None if require_signatures is None else require_signatures
+    if required and known is None:
+        raise ConfigurationError("require_signatures needs members with the keys of the others")
+    own = None if known is None else known.get(sender_id)
+    if identity is None and (required or own is not None):
+        raise ConfigurationError(
+            f"the other members refuse unsigned messages of {sender_id!r}: give its identity, or "
+            "require_signatures=False if others accept it without a key"
+        )
+    if identity is not None and own not in {None, identity.public_key}:
+        raise ConfigurationError(f"the members have another key for {sender_id!r} than its identity, {identity}")
+    if identity is None and known is None:
+        return None
+    return Signing(channel_id, sender_id, identity, known, required=required)
+
+
+def _signed_payloads(cipher: PayloadCipher | PayloadKeyRing, identity: Identity) -> PayloadCipher | PayloadKeyRing:
+    """Return a cipher of 26/WAKU2-PAYLOAD whose payloads an identity with a secp256k1 key signs, for js-waku."""
+    if identity.kind != SECP256K1 or cipher.signer_public_key is not None:
+        return cipher
+    return cipher.signing_with(identity.secret)
+
+
 def _store_of(store: str | PathLike[str] | ChannelStore | None) -> ChannelStore:
     check_type("store", store, str | PathLike | ChannelStore | None, "give the path of a file")
     if store is None:
@@ -155,6 +205,8 @@ def _of_pair(
         return encoder.content_topic, encoder.encryption
     if encoder.encryption is None or decoder.encryption is None:
         raise ConfigurationError("encoder and decoder must both encrypt, or neither")
+    if isinstance(encoder.encryption, PayloadCipher) and isinstance(decoder.encryption, PayloadCipher):
+        return encoder.content_topic, PayloadKeyRing(decoder.encryption, encrypt_with=encoder.encryption)
     return encoder.content_topic, _Pair(encoder.encryption, decoder.encryption)
 
 

@@ -56,6 +56,7 @@ from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.segmentation.segmenter import logical_message_id
+from fairway.protocol.signing import Signing
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
@@ -95,6 +96,7 @@ class ReliableChannel:
         store: ChannelStore,
         receive: Receive | Handler = Receive.LOOP,
         encryption: Encryption | None = None,
+        signing: Signing | None = None,
         rln: RlnProofProvider | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -104,6 +106,7 @@ class ReliableChannel:
         self._node = node
         self._store = store
         self._encryption = encryption
+        self._signing = signing
         self._rln = node.rln if rln is None else rln
         self._clock = clock or steady_clock()
         self._binding = LoopBinding(f"channel {channel_id!r}")
@@ -528,6 +531,7 @@ class ReliableChannel:
             now_ms=self._clock(),
             seed=environment().random_bytes(_SEED_BYTES),
             encryption=self._encryption,
+            signing=self._signing,
             proves=self._rln is not None,
             membership=_MEMBERSHIPS.setdefault(self._node, Membership()),
         )

@@ -17,12 +17,13 @@ from fairway.events import (
     MessagesUndecryptable,
     SenderIdInUse,
     SendingBlocked,
+    SignatureRefused,
 )
 from fairway.units import counted
 from fairway.visible import visible
 
 _LOG: Final = logging.getLogger("fairway.channel.trouble")
-Trouble = SendingBlocked | MessagesUndecryptable | SenderIdInUse | ForeignMessages | DeliveryError
+Trouble = SendingBlocked | MessagesUndecryptable | SenderIdInUse | ForeignMessages | SignatureRefused | DeliveryError
 TROUBLES: Final = get_args(Trouble)
 _FIRST_PAUSE_MS: Final = 60_000
 _LONGEST_PAUSE_MS: Final = 3_600_000
@@ -74,6 +75,12 @@ class TroubleLog:
                 text = f"{counted(count, 'message')} came from another user of the sender id {self._sender_id}"
             case ForeignMessages(count=count, channel_id=channel_id):
                 text = f"{counted(count, 'message')} of another channel, {channel_id}, came on the same content topic"
+            case SignatureRefused(sender_id=name, fault=fault, signer=signer, count=count):
+                by = f", signed by {signer}" if signer is not None else ""
+                return (
+                    fault,
+                    f"{counted(count, 'message')} refused, the latest under the name {name} ({fault.value}{by})",
+                )
             case DeliveryError(reason=reason, message_id=message_id, detail=detail, missing=missing):
                 names = f"; not acknowledged by {', '.join(missing)}" if missing else ""
                 goes_on = ", and is still tried" if reason is FailureReason.NOT_ACKNOWLEDGED else ""

@@ -14,6 +14,7 @@ import typer
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.cli._settings import ChannelSettings, MemberRln, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
+from fairway.identity import Identity, Members
 from fairway.options import Profile
 from fairway.protocol.encryption import Encryption
 from fairway.wire.topics import CLUSTER_COUNT, SHARDS_PER_CLUSTER
@@ -124,6 +125,38 @@ _OPTIONS: Final[dict[str, Any]] = {
             "26/WAKU2-PAYLOAD. FAIRWAY_KEY can hold the key itself.",
         ),
     ],
+    "identity": Annotated[
+        Path | None,
+        _taking_part(
+            "--identity",
+            metavar="FILE",
+            envvar="FAIRWAY_IDENTITY",
+            help="Your private key, a file of 'fairway identity new': your messages are signed.",
+        ),
+    ],
+    "members": Annotated[
+        Path | None,
+        _taking_part(
+            "--members",
+            metavar="FILE",
+            envvar="FAIRWAY_MEMBERS",
+            help="Public keys of the members, a file of 'fairway identity trust'; only messages that they signed are "
+            "accepted.",
+        ),
+    ],
+    "trust_on_first_use": Annotated[
+        Path | None,
+        _taking_part(
+            "--trust-on-first-use",
+            metavar="FILE",
+            envvar="FAIRWAY_TRUST_ON_FIRST_USE",
+            help="In place of --members: the first key of each name is trusted, and kept in this file.",
+        ),
+    ],
+    "accept_unsigned": Annotated[
+        bool | None,
+        _taking_part("--accept-unsigned", help="Also accept messages of names that have no key in your list."),
+    ],
     "profile": Annotated[
         Profile | None,
         _tuning("--profile", help="Wire format of the channel; by default waku."),
@@ -179,7 +212,18 @@ def _settings_of(given: dict[str, Any]) -> ChannelSettings:
             shard_count=given["shards"],
         ),
         encryption=_cipher(given["key_file"]),
+        identity=None if given["identity"] is None else Identity.load(given["identity"]),
+        members=_members(given["members"], given["trust_on_first_use"]),
+        accepts_unsigned=bool(given["accept_unsigned"]),
     )
+
+
+def _members(listed: Path | None, learned: Path | None) -> Members | None:
+    if listed is not None and learned is not None:
+        raise ConfigurationError("give either --members or --trust-on-first-use: each names the file with the keys")
+    if learned is not None:
+        return Members.trust_on_first_use(learned)
+    return None if listed is None else Members.load(listed)
 
 
 def _membership(group: Path | None, keystore: Path | None) -> MemberRln | None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fairway.events import (
     Event,
     ForeignMessages,
     IrretrievableMessage,
     LimitReached,
+    MemberTrusted,
     MessagesUndecryptable,
     NodeStatusChanged,
     SenderIdInUse,
     SendingBlocked,
+    SignatureFault,
+    SignatureRefused,
     StoreRefused,
 )
+from fairway.protocol.signing import public_key_text
 from fairway.units import counted
 from fairway.visible import visible
+
+_FAULTS: Final = {
+    SignatureFault.UNSIGNED: "it is not signed",
+    SignatureFault.WRONG_KEY: "the signature is wrong",
+    SignatureFault.KEY_CHANGED: "the key has changed; 'fairway identity trust' accepts the new one",
+    SignatureFault.UNKNOWN_MEMBER: "the name has no key in the list of members",
+}
+
+
+def refusal_text(sender: str, fault: SignatureFault, signer: str | None) -> str:
+    """Return a line about a refused message."""
+    by = f", and {signer} signed it" if signer is not None else ""
+    return f"a message under the name {sender} was refused: {_FAULTS[fault]}{by}"
 
 
 class Note(NamedTuple):
@@ -57,6 +74,12 @@ class Notes:
                         f"another participant uses the name {self._sender_id}: end that program or choose another name"
                     ),
                     "red",
+                )
+            case SignatureRefused(sender_id=sender, fault=fault, signer=signer):
+                return Note(visible(refusal_text(sender, fault, signer)), "red")
+            case MemberTrusted(sender_id=sender, public_key=key):
+                return Note(
+                    visible(f"{sender} is here for the first time, with the key {public_key_text(key)}"), "yellow"
                 )
             case ForeignMessages(channel_id=other):
                 return Note(visible(f"messages of another channel, {other}, arrive on this content topic"), "yellow")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
+from fairway.identity import Identity, Members
 from fairway.nodes.connecting import connect
 from fairway.nodes.node import WakuNode
 from fairway.options import Profile, Receive, ReliableChannelOptions
@@ -46,6 +47,12 @@ class ChannelSettings:
     """File in which the channel survives a crash; memory if None."""
     options: ReliableChannelOptions = field(default_factory=ReliableChannelOptions)
     encryption: Encryption | None = None
+    identity: Identity | None = None
+    """The key that signs the messages of the participant."""
+    members: Members | None = None
+    """The keys of the other participants."""
+    accepts_unsigned: bool = False
+    """Whether messages of names without a key are accepted although there are members."""
 
     @property
     def topic(self) -> str:
@@ -78,6 +85,9 @@ class ChannelSettings:
                 options=replace(self.options, auto_start=False),
                 store=self.store,
                 receive=Receive.EVENTS,
+                identity=self.identity,
+                members=self.members,
+                require_signatures=False if self.accepts_unsigned else None,
             )
             try:
                 yield node, channel

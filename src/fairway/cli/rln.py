@@ -11,7 +11,7 @@ import typer
 from fairway.cli._password import PasswordFile, password_of
 from fairway.errors import ConfigurationError, RlnError
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.keystore import Keystore, KeystoreMembership
 from fairway.rln.membership import ids_beside
 from fairway.rln.membership_file import MembershipFile
@@ -69,7 +69,7 @@ def create(
     if keystore.exists():
         raise ConfigurationError(f"{keystore} exists: give the path of a new file")
     password = password_of(password_file, is_new=True)
-    membership = KeystoreMembership(identity=Identity.create())
+    membership = KeystoreMembership(identity=RlnIdentity.create())
     Keystore.create(keystore, [membership], password)
     ids = ids_beside(keystore)
     if not ids.exists():

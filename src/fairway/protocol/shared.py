@@ -12,6 +12,7 @@ from fairway.protocol.limits import LimitWatch
 from fairway.protocol.network_times import NetworkTimes
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.segmentation.segmenter import Segmenter
+from fairway.protocol.signing import Signing
 from fairway.protocol.statistics import Tally
 
 
@@ -24,6 +25,7 @@ class Shared:
     sds: MessageChannel
     segmenter: Segmenter
     ciphering: Ciphering
+    signing: Signing | None
     waku_version: int
     """The version of WakuMessages that the encryption makes (14/WAKU2-MESSAGE)."""
     journal: Journal
@@ -39,6 +41,7 @@ class Shared:
         content_topic: str,
         options: ReliableChannelOptions,
         encryption: Encryption | None,
+        signing: Signing | None,
         now_ms: int,
     ) -> Shared:
         """Return the shared objects of a new channel."""
@@ -52,6 +55,7 @@ class Shared:
             segment_format=options.segment_format,
             journal=journal,
             max_missing=options.advanced.max_missing,
+            signing=signing,
         )
         return cls(
             content_topic=content_topic,
@@ -59,6 +63,7 @@ class Shared:
             sds=sds,
             segmenter=Segmenter(options.segmentation, options.segment_format),
             ciphering=Ciphering(encryption),
+            signing=signing,
             waku_version=waku_version_of(encryption),
             journal=journal,
             tally=Tally(),

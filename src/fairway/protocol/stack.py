@@ -57,6 +57,7 @@ from fairway.protocol.sds.outcome import (
 from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refused
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
+from fairway.protocol.signing import Signing
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import Gap, StackStatistics
 from fairway.wire.sds import Kind
@@ -83,7 +84,8 @@ class Accepted(NamedTuple):
 class Stack:
     """The protocol state of one participant in one channel.
 
-    With ``proves`` the stack requests an RLN proof for each transmission (`Prove`). ``membership`` is shared with the
+    With ``signing`` the stack signs its messages, and SDS reads no message without the signature of its sender. With
+    ``proves`` the stack requests an RLN proof for each transmission (`Prove`). ``membership`` is shared with the
     other channels of the node: the count against the rate limit, and the pace of the node. Without it the channel
     shares neither.
 
@@ -101,15 +103,16 @@ class Stack:
         now_ms: int,
         seed: bytes,
         encryption: Encryption | None = None,
+        signing: Signing | None = None,
         proves: bool = False,
         membership: Membership | None = None,
     ) -> None:
         """Make a channel with an empty history."""
         self.options = options = options or ReliableChannelOptions()
         self.content_topic = content_topic
-        shared = Shared.of(channel_id, sender_id, content_topic, options, encryption, now_ms)
+        shared = Shared.of(channel_id, sender_id, content_topic, options, encryption, signing, now_ms)
         self.sds, self._segmenter, self._ciphering = shared.sds, shared.segmenter, shared.ciphering
-        self._tally, self._limits = shared.tally, shared.limits
+        self._tally, self._limits, self._signing = shared.tally, shared.limits, shared.signing
         self._jitter = Jitter(seed)
         self._times = shared.times
         self.sync_timer = SyncTimer(
@@ -502,8 +505,18 @@ class Stack:
         return [] if plaintext is None else [plaintext]
 
     def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> list[Effect]:
+        """Decode a message, verify its signature if the channel has signatures, and pass it to SDS."""
         opened = self._opener.decode(plaintext, transmission)
-        return [] if opened is None else self._take_in(opened, now_ms)
+        if opened is None:
+            return []
+        if self._signing is None:
+            return self._take_in(opened, now_ms)
+        is_admitted = self._signing.admits(opened.message, plaintext, transmission.signer_key, now_ms)
+        effects = emit(*self._signing.take_events())
+        if is_admitted:
+            return effects + self._take_in(opened, now_ms)
+        self._tally.add("unverified")
+        return effects
 
     def _take_in(self, opened: OpenedMessage, now_ms: int) -> list[Effect]:
         """Order a message by SDS, reassemble its content, and hand over the messages that may be delivered.

@@ -52,6 +52,8 @@ class StackStatistics:
     """WakuMessages that are not encrypted for this channel, or have another version."""
     undecodable: int
     """WakuMessages without an SDS message after decryption, or with a timestamp beyond 64 bits."""
+    unverified: int
+    """Messages that the key of the member that they name did not sign (`fairway.events.SignatureRefused`)."""
     not_kept: int
     """Segments that the reassembler refused; ``reassembly`` has the reasons."""
     reassembly: ReassemblyStatistics

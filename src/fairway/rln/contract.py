@@ -29,7 +29,7 @@ from fairway.environment import monotonic_s
 from fairway.errors import ConfigurationError, DecodeError, NodeUnavailableError, RlnError, RlnErrorKind
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import ELEMENT_BYTES, ZERO, number_of, poseidon
-from fairway.rln.identity import Identity, rate_commitment
+from fairway.rln.identity import RlnIdentity, rate_commitment
 from fairway.rln.json_rpc import CallRefusedError, JsonRpc
 from fairway.rln.proving import RlnMember
 from fairway.rln.tree import RECENT_ROOTS, TREE_DEPTH, TREE_PLACES, MerklePath, RootWindow
@@ -104,7 +104,7 @@ class ContractMembership:
         with self._lock:
             return self._refresh(REFRESH_S)
 
-    def member(self, identity: Identity) -> RlnMember:
+    def member(self, identity: RlnIdentity) -> RlnMember:
         """Return the member with its path; the contract is queried only if the known path is too old.
 
         Raises `RlnError`: not ready if the identity is no member, transient without a valid answer of the node,
@@ -150,7 +150,7 @@ class ContractMembership:
             raise DecodeError(f"{self._rpc.name}: getRecentRoots() gave {len(known)} roots, {CONTRACT_ROOTS} are usual")
         return known or tuple(self._ask("root()", count=1))
 
-    def _ask_for(self, identity: Identity) -> RlnMember:
+    def _ask_for(self, identity: RlnIdentity) -> RlnMember:
         commitment = identity.commitment
         if self._ask("isInMembershipSet(uint256)", number_of(commitment, "an identity commitment"), count=1) == [ZERO]:
             text = f"{commitment.hex()} is no member of {self._contract}: register it first"

@@ -1,4 +1,4 @@
-"""`Identity`: the secrets of a member, and its public commitment (RLN-V2).
+"""`RlnIdentity`: the secrets of a member, and its public commitment (RLN-V2).
 
 ::
 
@@ -24,7 +24,7 @@ _DRAWN_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RlnIdentity:
     """One member's secrets; each is a field element."""
 
     trapdoor: bytes = field(repr=False)

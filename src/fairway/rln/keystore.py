@@ -33,7 +33,7 @@ from fairway.errors import (
     WrongPasswordError,
 )
 from fairway.json_reading import read_json
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.keyfile import KEYFILE_VERSION, PBKDF2_ROUNDS, Keyfile, decrypted, encrypted
 from fairway.storage.sqlite_errors import typed_errors
 from fairway.storage.whole_file import changing, replace_whole
@@ -49,7 +49,7 @@ MAX_KEYSTORE_BYTES: Final = 1 << 24
 class KeystoreMembership:
     """An identity, and its place in a group."""
 
-    identity: Identity
+    identity: RlnIdentity
     chain_id: str = ""
     """Id of the chain with the contract of the group; empty for an identity in no contract."""
     contract: str = ""
@@ -243,7 +243,7 @@ def _membership(plain: bytes) -> KeystoreMembership:
         trapdoor, nullifier = bytes(secrets.idTrapdoor), bytes(secrets.idNullifier)
     except (DecodeError, ValueError):
         raise DecodeError("the decrypted bytes are no membership") from None  # the cause would quote secrets
-    identity = Identity.of(trapdoor, nullifier)
+    identity = RlnIdentity.of(trapdoor, nullifier)
     same = (list(identity.secret), list(identity.commitment)) == (secrets.idSecretHash, secrets.idCommitment)
     if not same:
         raise DecodeError("the secret hash or the commitment does not follow from the other secrets")

@@ -23,7 +23,7 @@ from fairway.environment import monotonic_s, time_ns
 from fairway.errors import FairwayError, RlnError, RlnErrorKind, StorageError
 from fairway.protocol.ratelimit import EpochQuota
 from fairway.rln.epochs import RlnNetwork
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.keystore import Keystore
 from fairway.rln.membership_file import MembershipFile
 from fairway.rln.message_ids import MessageIds
@@ -50,7 +50,7 @@ class RlnGroup(Protocol):
     def roots(self) -> RootWindow:
         """The roots that a validator accepts. `refresh` changes this object, so that validators can keep it."""
 
-    def member(self, identity: Identity) -> RlnMember:
+    def member(self, identity: RlnIdentity) -> RlnMember:
         """Return the member with its path to the newest root. Raises `RlnError` (not ready) for any other identity."""
 
     def refresh(self) -> bool:
@@ -76,7 +76,7 @@ class RlnMembership:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: RlnIdentity,
         group: RlnGroup,
         ids: MessageIds,
         prover: CircuitProver | None = None,
@@ -94,7 +94,7 @@ class RlnMembership:
     @classmethod
     def open(
         cls,
-        identity: Identity,
+        identity: RlnIdentity,
         group: RlnGroup | str | os.PathLike[str],
         ids: str | os.PathLike[str],
         *,

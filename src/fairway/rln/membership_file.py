@@ -23,7 +23,7 @@ from fairway.errors import ConfigurationError, DecodeError, RlnError, RlnErrorKi
 from fairway.json_reading import read_json
 from fairway.rln.epochs import NETWORK_EPOCH_MS, NETWORK_IDENTIFIER, RlnNetwork
 from fairway.rln.field import ZERO
-from fairway.rln.identity import Identity, rate_commitment
+from fairway.rln.identity import RlnIdentity, rate_commitment
 from fairway.rln.proving import RlnMember
 from fairway.rln.tree import RECENT_ROOTS, TREE_PLACES, MembershipTree, RootWindow
 from fairway.storage.sqlite_errors import typed_errors
@@ -157,7 +157,7 @@ class MembershipFile:
                 raise ConfigurationError(f"{self._path} has no member at place {index}")
             self._write((*self._members[:index], None, *self._members[index + 1 :]))
 
-    def member(self, identity: Identity) -> RlnMember:
+    def member(self, identity: RlnIdentity) -> RlnMember:
         """Return the member with its path to the newest root. Raises `RlnError` (not ready) for any other identity."""
         text = identity.commitment.hex()
         index = self._places.get(text)

@@ -15,7 +15,7 @@ from fairway.errors import RlnError, RlnErrorKind
 from fairway.extras import needing
 from fairway.rln.epochs import RlnNetwork
 from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
-from fairway.rln.identity import Identity
+from fairway.rln.identity import RlnIdentity
 from fairway.rln.proof import PROOF_BYTES, SignalProof
 from fairway.rln.tree import MerklePath
 
@@ -41,7 +41,7 @@ def circuit() -> Any:
 class RlnMember:
     """A member of a group with its path, as a proof needs them."""
 
-    identity: Identity
+    identity: RlnIdentity
     limit: int
     """Messages in an epoch."""
     path: MerklePath

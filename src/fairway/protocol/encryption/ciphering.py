@@ -36,7 +36,7 @@ class Ciphering:
     """The encryption hook of one channel, if it has one."""
 
     def __init__(self, encryption: Encryption | None) -> None:
-        self._encryption = encryption
+        self.encryption = encryption
         self._pending: dict[int, tuple[object, _Work]] = {}
         """``carried`` and the kind of work, by token."""
         self._token = 0
@@ -50,9 +50,9 @@ class Ciphering:
 
         Raises `EncryptionError` if the hook fails. The message is not sent; plaintext is never a fallback.
         """
-        if self._encryption is None:
+        if self.encryption is None:
             return plaintext
-        encrypted = encrypt(self._encryption, plaintext)
+        encrypted = encrypt(self.encryption, plaintext)
         work = _Work.ENCRYPT_SEGMENT if is_content else _Work.ENCRYPT_OTHER
         return encrypted if isinstance(encrypted, bytes) else self._await(encrypted, carried, work)
 
@@ -61,11 +61,11 @@ class Ciphering:
 
         Raises `DecryptionError` if the hook fails, which is usual on a content topic with several channels.
         """
-        if self._encryption is None:
+        if self.encryption is None:
             return ciphertext
         if len(self._pending) >= MAX_PENDING:
             raise DecryptionError("too many messages are being decrypted")
-        opened = decrypt(self._encryption, ciphertext)
+        opened = decrypt(self.encryption, ciphertext)
         return opened if isinstance(opened, bytes) else self._await(opened, carried, _Work.DECRYPT)
 
     def done(self, token: int, result: bytes | BaseException) -> Ciphered | None:

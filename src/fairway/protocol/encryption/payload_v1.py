@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final
+from copy import copy
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -59,6 +60,12 @@ class PayloadCipher(ABC):
     def signer_public_key(self) -> bytes | None:
         """The public key of this cipher's signatures, 65 bytes; None if it does not sign."""
         return None if self._signer is None else self._signer.public_key
+
+    def signing_with(self, private_key: bytes) -> Self:
+        """Return this cipher with another ``sign_with``."""
+        copied = copy(self)
+        copied._signer = PrivateKey(private_key)  # noqa: SLF001 - a new object of this class
+        return copied
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
         """Encrypt ``plaintext`` (at most 2**24 - 1 bytes), signed if ``sign_with`` was given."""
@@ -177,19 +184,30 @@ class PayloadKeyRing:
 
     waku_version: ClassVar[int] = WAKU_VERSION
 
-    def __init__(self, *ciphers: PayloadCipher) -> None:
+    def __init__(self, *ciphers: PayloadCipher, encrypt_with: PayloadCipher | None = None) -> None:
+        """``encrypt_with`` encrypts in place of the first cipher, and does not decrypt."""
         if not ciphers:
             raise ConfigurationError("a key ring needs at least one cipher")
-        for cipher in ciphers:
+        for cipher in (*ciphers, *(() if encrypt_with is None else (encrypt_with,))):
             check_type("each cipher of a key ring", cipher, PayloadCipher, "such as a SymmetricPayload")
         self._ciphers = ciphers
+        self._encrypting = ciphers[0] if encrypt_with is None else encrypt_with
+
+    @property
+    def signer_public_key(self) -> bytes | None:
+        """The public key of the signatures, 65 bytes; None if the encrypting cipher does not sign."""
+        return self._encrypting.signer_public_key
+
+    def signing_with(self, private_key: bytes) -> PayloadKeyRing:
+        """Return this key ring with another ``sign_with``."""
+        return PayloadKeyRing(*self._ciphers, encrypt_with=self._encrypting.signing_with(private_key))
 
     def __repr__(self) -> str:
         return f"<PayloadKeyRing {list(self._ciphers)!r}>"
 
     def encrypt(self, plaintext: bytes, /) -> bytes:
-        """Encrypt with the first cipher."""
-        return self._ciphers[0].encrypt(plaintext)
+        """Encrypt with the first cipher, or with ``encrypt_with``."""
+        return self._encrypting.encrypt(plaintext)
 
     def decrypt(self, ciphertext: bytes, /) -> bytes:
         """Return the payload, decrypted by the first cipher that succeeds."""

@@ -12,9 +12,10 @@ Keys are 32 bytes (private) and 65 bytes (public: 0x04, x, y). Signatures are 65
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -77,14 +78,17 @@ class PrivateKey:
 
     def sign(self, digest: bytes) -> bytes:
         """Return r, s and the recovery id (0 or 1) of the ECDSA signature of a 32-byte digest, 65 bytes."""
-        r, s = utils.decode_dss_signature(self._key.sign(digest, _ecdsa()))
-        # The lower one of the two valid s, as in every Ethereum library.
-        s = min(s, _N - s)
-        compact = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+        compact = self.sign_compact(digest)
         for recovery_id in (b"\x00", b"\x01"):
             if recover_public_key(digest, compact + recovery_id) == self.public_key:
                 return compact + recovery_id
         raise EncryptionError("the signature's recovery id could not be found")
+
+    def sign_compact(self, digest: bytes) -> bytes:
+        """Return r and s of the ECDSA signature of a 32-byte digest, 64 bytes."""
+        r, s = utils.decode_dss_signature(self._key.sign(digest, _ecdsa()))
+        # The lower one of the two valid s, as in every Ethereum library.
+        return r.to_bytes(32, "big") + min(s, _N - s).to_bytes(32, "big")
 
 
 def require_public_key(public_key: bytes) -> None:
@@ -125,6 +129,27 @@ def recover_public_key(digest: bytes, signature: bytes) -> bytes:
     x = point[0] * z_inverse**2 % _P
     y = point[1] * z_inverse**3 % _P
     return bytes([_UNCOMPRESSED]) + x.to_bytes(32, "big") + y.to_bytes(32, "big")
+
+
+def verifier(public_key: bytes) -> Callable[[bytes, bytes], bool]:
+    """Return a function of r and s (64 bytes) and a 32-byte digest: whether this key signed the digest.
+
+    It rejects the higher one of the two valid s, so a message has one signature. Raises ValueError if ``public_key`` is
+    not a point.
+    """
+    key, scheme = _point_of(public_key), ec.ECDSA(utils.Prehashed(hashes.SHA256()))
+
+    def verifies(compact: bytes, digest: bytes) -> bool:
+        r, s = int.from_bytes(compact[:32], "big"), int.from_bytes(compact[32:], "big")
+        if not (0 < r < _N and 0 < s <= _N // 2):
+            return False
+        try:
+            key.verify(utils.encode_dss_signature(r, s), digest, scheme)
+        except InvalidSignature:
+            return False
+        return True
+
+    return verifies
 
 
 def _ecdsa() -> ec.ECDSA:

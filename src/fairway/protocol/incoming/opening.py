@@ -9,11 +9,14 @@ Received bytes raise no exception: `Opener` counts and drops an unusable message
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fairway.errors import DecodeError, DecryptionError
 from fairway.protocol.effects import AwaitCipher
+from fairway.protocol.encryption import DecodedPayload
+from fairway.protocol.encryption.payload_v1 import PayloadCipher, PayloadKeyRing
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.protocol.shared import Shared
 from fairway.units import NS_PER_MS
@@ -31,7 +34,16 @@ _LATEST_NS: Final = (1 << 63) - 1
 class ReceivedWakuMessage:
     """The WakuMessage that carried an SDS message, with its deterministic hash."""
 
-    __slots__ = ("_hash", "_message", "_pubsub_topic", "from_store", "is_ephemeral", "meta", "timestamp_ns")
+    __slots__ = (
+        "_hash",
+        "_message",
+        "_pubsub_topic",
+        "from_store",
+        "is_ephemeral",
+        "meta",
+        "signer_key",
+        "timestamp_ns",
+    )
 
     def __init__(
         self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None, *, from_store: bool = False
@@ -43,6 +55,8 @@ class ReceivedWakuMessage:
         self.meta = message.meta
         self.is_ephemeral = bool(message.ephemeral)
         """Whether it is marked as ephemeral (14/WAKU2-MESSAGE)."""
+        self.signer_key: bytes | None = None
+        """Public key that signed its payload (26/WAKU2-PAYLOAD), if signatures are verified."""
         self._pubsub_topic = pubsub_topic
         self._message = message
         self._hash = message_hash
@@ -79,6 +93,10 @@ class Opener:
         self._waku_version = shared.waku_version
         self._sds = shared.sds
         self._ciphering = shared.ciphering
+        self._open_signed: Callable[[bytes], DecodedPayload] | None = None
+        if shared.signing is not None and isinstance(shared.ciphering.encryption, PayloadCipher | PayloadKeyRing):
+            # The hook returns no signer, so these ciphers are called directly.
+            self._open_signed = shared.ciphering.encryption.open
         self._tally = shared.tally
         self._processed = RecentHashes(_MAX_PROCESSED)
 
@@ -115,10 +133,14 @@ class Opener:
     def decrypt(self, payload: bytes, transmission: ReceivedWakuMessage) -> bytes | AwaitCipher | None:
         """Return the plaintext, or the effect that awaits it; None if the hook fails."""
         try:
-            return self._ciphering.decrypt(payload, transmission)
+            if self._open_signed is None:
+                return self._ciphering.decrypt(payload, transmission)
+            decoded = self._open_signed(payload)
         except DecryptionError:
             self.not_decrypted()
             return None
+        transmission.signer_key = decoded.signer_public_key
+        return decoded.payload
 
     def not_decrypted(self) -> None:
         """Count a message that is not encrypted for this channel."""

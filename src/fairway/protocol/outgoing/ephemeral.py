@@ -62,7 +62,7 @@ class EphemeralSending:
         if dropped is not None:
             return self._dropped((request_id, message_id), dropped, now_ms)
         message = self._sds.send_ephemeral(content, now_ms)
-        encoded = self._sds.profile.codec.encode(message)
+        encoded = self._sds.encode(message)
         return Transmission(
             purpose=Purpose.EPHEMERAL,
             sds_id=message.message_id,

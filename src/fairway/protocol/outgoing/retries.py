@@ -207,7 +207,7 @@ class Retries:
         yield Transmission(
             purpose=Purpose.RETRY if segment.has_left else Purpose.CONTENT,
             sds_id=segment.sds_id,
-            payload=self._sds.profile.codec.encode(message),
+            payload=self._sds.encode(message),
             # A segment that never left keeps its position, ahead of the retransmissions.
             sequence=None if segment.has_left or yields else segment.sequence,
             yields=yields,

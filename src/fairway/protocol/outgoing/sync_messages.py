@@ -29,7 +29,7 @@ class SyncMessages:
         if message is None:
             return None
         self._unsent = message
-        encoded = self._sds.profile.codec.encode(message)
+        encoded = self._sds.encode(message)
         return Transmission(purpose=Purpose.SYNC, sds_id=message.message_id, payload=encoded)
 
     def discard(self, now_ms: int) -> None:

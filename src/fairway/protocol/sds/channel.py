@@ -57,6 +57,7 @@ from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.protocol.sds.vouching import BELIEVED_MS, Vouching
+from fairway.protocol.signing import Signing
 from fairway.wire.bloom import BloomParameters
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 from fairway.wire.segment import SegmentFormat
@@ -113,8 +114,8 @@ class MessageChannel:
 
     ``segment_format`` defaults to the profile's format. ``max_missing`` bounds the missing messages
     (`fairway.options.ReliableChannelOptions`). A participant that only sends, and cites messages that it did not
-    receive, sets ``vouches`` to False. Every message MUST name channel and sender (SDS, "Message"):
-    `ConfigurationError` is raised if a name is empty or too long.
+    receive, sets ``vouches`` to False. ``signing`` signs the own messages. Every message MUST name channel and sender
+    (SDS, "Message"): `ConfigurationError` is raised if a name is empty or too long.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class MessageChannel:
         journal: Journal | None = None,
         max_missing: int = 10_000,
         vouches: bool = True,
+        signing: Signing | None = None,
     ) -> None:
         """Make an empty channel whose Lamport clock starts at ``now_ms`` (SDS, "Participant state")."""
         self.channel_id = checked_name("channel_id", channel_id, "give the name that all participants agreed on")
@@ -146,7 +148,11 @@ class MessageChannel:
         self.outgoing = OutgoingBuffer(
             profile.codec, self.bloom_parameters, config.possible_acks_threshold, self.journal
         )
-        self.retained = RetainedMessages(self.journal, profile.codec, enabled=config.repair.enabled)
+        self.encode = profile.codec.encode if signing is None else signing.encoder(profile.codec)
+        """Returns the bytes of an own message."""
+        self._is_authentic = signing is not None and signing.required
+        """Whether each received message was sent by the participant that it names."""
+        self.retained = RetainedMessages(self.journal, self.encode, enabled=config.repair.enabled)
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
         self.participants: set[str] = set()
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
@@ -782,6 +788,8 @@ class MessageChannel:
 
     def _may_be_ours(self, message: SdsMessage) -> bool:
         """Return whether this participant may have sent a message before it lost its state."""
+        if self._is_authentic:
+            return True
         missing = self.dependencies.incoming.missing.get(message.message_id)
         cited_as = None if missing is None else missing.entry.sender_id
         if cited_as and cited_as != self.sender_id:
@@ -803,14 +811,14 @@ class MessageChannel:
         if parked is not None:
             return parked.encoded
         encoded, own = self.retained.encoded(message_id), self.unacknowledged(message_id)
-        return encoded if encoded is not None or own is None else self.profile.codec.encode(own.message)
+        return encoded if encoded is not None or own is None else self.encode(own.message)
 
     def _wait_for(
         self, message: SdsMessage, hint: bytes | None, absent: list[HistoryEntry], now_ms: int, encoded: bytes | None
     ) -> list[SdsOutcome]:
         """Park a content message, and request its missing dependencies; a sync message is not parked."""
         if message.kind is Kind.CONTENT:
-            data = encoded if encoded is not None else self.profile.codec.encode(message)
+            data = encoded if encoded is not None else self.encode(message)
             self.dependencies.park(message, data, hint, absent, now_ms)
             self.repair.earned(message)
             if not message.vouches:

@@ -7,11 +7,11 @@ byte.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from fairway.protocol.journal import Journal, Row
-from fairway.wire.sds import SdsCodec, SdsMessage
+from fairway.wire.sds import SdsMessage
 
 RETAINED: Final = "retained"
 MAX_RETAINED: Final = 1_000
@@ -29,13 +29,13 @@ class Retained(NamedTuple):
 class RetainedMessages:
     """The newest messages, by id."""
 
-    def __init__(self, journal: Journal, codec: SdsCodec, *, enabled: bool) -> None:
+    def __init__(self, journal: Journal, encode: Callable[[SdsMessage], bytes], *, enabled: bool) -> None:
         self._messages: OrderedDict[str, Retained] = OrderedDict()
         self._bytes = 0
         self._order = 0
         self._enabled = enabled
         self._journal = journal
-        self._codec = codec
+        self._encode = encode
 
     def __contains__(self, message_id: str) -> bool:
         return message_id in self._messages
@@ -52,7 +52,7 @@ class RetainedMessages:
         if not self._enabled or message.message_id in self._messages:
             return
         self._journal.touch(RETAINED, message.message_id)
-        self.keep_again(message.message_id, self._order + 1, encoded or self._codec.encode(message))
+        self.keep_again(message.message_id, self._order + 1, encoded or self._encode(message))
 
     def forget(self, message_id: str) -> None:
         """Remove a message."""
