@@ -101,6 +101,19 @@ def test_a_handler_may_block_and_use_the_channel() -> None:
         assert iter(bob).next(timeout=_PATIENCE_S).payload == b"re: hello"
 
 
+def test_requests_are_answered_by_a_handler_or_a_loop() -> None:
+    with _pair() as (alice, bob), ThreadPoolExecutor() as threads:
+        remove = bob.on_request(lambda request: b"re: " + request.payload)
+        assert alice.request(b"tea?", to="bob").payload == b"re: tea?"
+        remove()
+        answer = threads.submit(alice.request, b"milk?", to="bob")
+        request = next(bob.requests())
+        assert (request.sender_id, request.payload) == ("alice", b"milk?")
+        assert request.reply(b"no, thanks")
+        assert answer.result(_PATIENCE_S).payload == b"no, thanks"
+        assert not request.is_open
+
+
 def test_a_message_unfinished_at_an_error_comes_again(tmp_path: Path) -> None:
     network, topic = f"local:{uuid4()}", "/tests/1/blocking/proto"
 

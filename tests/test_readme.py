@@ -29,7 +29,14 @@ def blocks(page, language):
 
 
 EXAMPLE_ADDRESS = "/ip4/127.0.0.1/tcp/60000"
-PAGES = ("docs/guide.md", "docs/identity.md", "docs/testing.md", "docs/node.md", "docs/operating.md")
+PAGES = (
+    "docs/guide.md",
+    "docs/identity.md",
+    "docs/requests.md",
+    "docs/testing.md",
+    "docs/node.md",
+    "docs/operating.md",
+)
 EXAMPLES = [
     pytest.param(source, id=f"{page}-{number}")
     for page in PAGES

@@ -30,6 +30,8 @@ from fairway.errors import (
     FairwayError,
     MessageTooLargeError,
     NodeUnavailableError,
+    RequestFailedError,
+    RequestTimeoutError,
     SendExpiredError,
     StorageError,
 )
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from fairway.channel.history import HistoryMessage
     from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
     from fairway.channel.reliable_channel import ReliableChannel
+    from fairway.channel.requests import Reply, Request
     from fairway.identity import Identity, Members
     from fairway.nodes.connecting import connect
     from fairway.nodes.node import WakuNode
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         SdsConfig,
         SegmentationConfig,
     )
+    from fairway.wire.envelope import Envelope
 
 __version__ = "0.1.0"
 
@@ -76,6 +80,7 @@ __all__ = [
     "DeliveryError",
     "DeliveryFailedError",
     "EmptyPayloadError",
+    "Envelope",
     "EphemeralReceipt",
     "Event",
     "FairwayError",
@@ -97,6 +102,10 @@ __all__ = [
     "Receive",
     "ReliableChannel",
     "ReliableChannelOptions",
+    "Reply",
+    "Request",
+    "RequestFailedError",
+    "RequestTimeoutError",
     "SdsConfig",
     "SegmentationConfig",
     "SendExpiredError",
@@ -116,6 +125,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "fairway.channel.history": ("HistoryMessage",),
             "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
             "fairway.channel.reliable_channel": ("ReliableChannel",),
+            "fairway.channel.requests": ("Reply", "Request"),
             "fairway.identity": ("Identity", "Members"),
             "fairway.nodes.connecting": ("connect",),
             "fairway.nodes.node": ("WakuNode",),
@@ -128,5 +138,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
                 "SdsConfig",
                 "SegmentationConfig",
             ),
+            "fairway.wire.envelope": ("Envelope",),
         },
     )

@@ -27,7 +27,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
@@ -37,6 +37,7 @@ from fairway import files
 from fairway.channel import creation
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.channel.requests import Request
 from fairway.errors import DeliveryFailedError, EventLoopError
 from fairway.events import ChannelStatus, Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits
@@ -46,6 +47,7 @@ from fairway.nodes import connecting
 from fairway.nodes.node import NodeStatus, WakuNode
 from fairway.opening import Opening
 from fairway.type_checks import check_type
+from fairway.wire.envelope import Envelope
 
 __all__ = [
     "BlockingChannel",
@@ -54,6 +56,7 @@ __all__ = [
     "BlockingLoop",
     "BlockingNode",
     "BlockingReceipt",
+    "BlockingRequest",
     "connect",
     "create_reliable_channel",
     "send_file",
@@ -217,6 +220,38 @@ class BlockingReceipt(BlockingEphemeralReceipt):
         return BlockingLoop(self._inner.updates())
 
 
+class BlockingRequest(_Blocking[Request]):
+    """A request of another participant."""
+
+    reply = _waiting(Request.reply)
+    fail = _waiting(Request.fail)
+
+    @property
+    def sender_id(self) -> str:
+        """Who asks."""
+        return self._inner.sender_id
+
+    @property
+    def payload(self) -> bytes:
+        """What is asked, without the envelope."""
+        return self._inner.payload
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the request."""
+        return self._inner.headers
+
+    @property
+    def correlation_id(self) -> str:
+        """The same if the request comes again."""
+        return self._inner.correlation_id
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the requester still waits for the reply, as far as is known here."""
+        return self._inner.is_open
+
+
 class BlockingNode(_Blocking[WakuNode]):
     """A node of the Waku network."""
 
@@ -251,6 +286,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
     """A reliable channel; ``for message in channel`` reads its messages."""
 
     send = _sending(ReliableChannel.send)
+    request = _waiting(ReliableChannel.request)
     start = _waiting(ReliableChannel.start)
     stop = _waiting(ReliableChannel.stop)
     close = _waiting(ReliableChannel.close)
@@ -281,7 +317,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         """Whether messages may be missing, or nothing can be sent."""
         return _call(lambda: self._inner.status)
 
-    def send_ephemeral(self, payload: bytes) -> BlockingEphemeralReceipt:
+    def send_ephemeral(self, payload: Envelope | bytes) -> BlockingEphemeralReceipt:
         """Send a message that may be lost; see `fairway.ReliableChannel.send_ephemeral`."""
         return BlockingEphemeralReceipt(_wait(self._inner.send_ephemeral(payload)))
 
@@ -295,6 +331,21 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         It finishes a message when it asks for the next one.
         """
         return BlockingLoop(_call(aiter, self._inner))
+
+    def requests(self) -> Iterator[BlockingRequest]:
+        """Return a loop over the requests of other participants to this one, until the channel closes."""
+        return map(BlockingRequest, BlockingLoop(_call(self._inner.requests)))
+
+    def on_request(self, handler: Callable[[BlockingRequest], Envelope | bytes | None]) -> Callable[[], None]:
+        """Call ``handler`` in a thread with every request, several at a time; return a function that removes it.
+
+        What it returns is the reply; None sends none. See `fairway.ReliableChannel.on_request`.
+        """
+
+        async def handle(request: Request) -> Envelope | bytes | None:
+            return await asyncio.to_thread(handler, BlockingRequest(request))
+
+        return partial(_call, _call(self._inner.on_request, handle))
 
     def events(self) -> BlockingLoop[Event]:
         """Return a loop over all events from now on."""

@@ -168,6 +168,14 @@ class SendExpiredError(DeliveryFailedError):
     """The deadline of a send has passed. The channel does not transmit it any more."""
 
 
+class RequestTimeoutError(FairwayError, TimeoutError):
+    """No reply to a request came in time."""
+
+
+class RequestFailedError(FairwayError):
+    """The participant that got a request answered that it has no reply, and why."""
+
+
 class NetworkError(FairwayError):
     """The Waku node did not carry out a request; the channel repeats the request."""
 

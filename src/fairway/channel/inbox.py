@@ -50,6 +50,8 @@ class Inbox:
         self._held: OrderedDict[int, Delivered] = OrderedDict()
         self._unread: OrderedDict[int, Delivered] = OrderedDict()
         """The messages that no reader has taken; ephemeral ones have negative keys."""
+        self._aside: set[int] = set()
+        """The numbers of held messages that no reader gets: requests, until they are answered."""
         self._postponed: set[int] = set()
         """The numbers of held messages that no reader has and that are handed over again later."""
         self._coming: dict[int, int] = {}
@@ -72,6 +74,7 @@ class Inbox:
         self._unread.clear()
         self._coming.clear()
         self._postponed.clear()
+        self._aside.clear()
         self.unread_bytes = self._coming_bytes = self._ephemeral_unread = 0
         self._failure = None
 
@@ -86,8 +89,8 @@ class Inbox:
         self._coming[number] = len(message.payload)
         self._coming_bytes += len(message.payload)
 
-    def put(self, delivered: Delivered) -> None:
-        """Hold a message until it is finished."""
+    def put(self, delivered: Delivered, *, aside: bool = False) -> None:
+        """Hold a message until it is finished; no reader gets it if it is put ``aside``."""
         key = delivered.number
         if key is None:
             if self._ephemeral_unread >= _MAX_EPHEMERAL:
@@ -99,6 +102,9 @@ class Inbox:
             self._coming_bytes -= self._coming.pop(key, 0)
             self._held[key] = delivered
             self.unread_bytes += len(delivered.message.payload)
+        if aside and delivered.number is not None:
+            self._aside.add(delivered.number)
+            return
         # Only a message of an earlier start may be in hand already.
         if not (delivered.message.redelivered and self._is_in_hand(key)):
             self._unread[key] = delivered
@@ -162,6 +168,7 @@ class Inbox:
             return False
         self.unread_bytes -= len(delivered.message.payload)
         self._postponed.discard(number)
+        self._aside.discard(number)
         self._unread.pop(number, None)
         self.wake()
         return True
@@ -203,7 +210,7 @@ class Inbox:
 
     def finish_in_hand(self) -> None:
         """Finish all messages that loops have taken, including loops that no longer exist."""
-        for number in [each for each in self._held if each not in self._unread]:
+        for number in [each for each in self._held if each not in self._unread and each not in self._aside]:
             self.finish(number)
 
     def end(self, failure: BaseException | None = None) -> None:

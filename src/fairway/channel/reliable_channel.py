@@ -25,6 +25,7 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
+from fairway.channel.requests import Reply, RequestDesk, RequestHandler, RequestLoop
 from fairway.channel.statistics import ChannelStatistics
 from fairway.channel.trouble_log import TROUBLES, TroubleLog
 from fairway.environment import environment
@@ -62,8 +63,9 @@ from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
-from fairway.type_checks import check_type
+from fairway.type_checks import check_callback, check_type
 from fairway.visible import visible
+from fairway.wire.envelope import Envelope
 
 E = TypeVar("E")
 
@@ -74,6 +76,7 @@ _REFUSALS = {
     MessageTooLargeError: SendErrorReason.MESSAGE_TOO_LARGE,
 }
 _LOG: Final = logging.getLogger("fairway.channel")
+_REPLY_TIMEOUT_S: Final = 30.0
 _LONGEST_DEADLINE_S: Final = 3_155_760_000
 """Longest deadline, a hundred years; a longer one counts as none."""
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
@@ -117,6 +120,14 @@ class ReliableChannel:
         self._inbox = Inbox(self._finished)
         self._listeners = Listeners(self._inbox, self._binding, finishes=receive is Receive.EVENTS)
         self._handling = MessageHandling(self._inbox, options, receive, self._listeners, self._keep)
+        self._requests = RequestDesk(
+            sender_id,
+            self._inbox,
+            self._clock,
+            self.send,
+            lambda request_id: self._store.request(request_id) is not None,
+            self.history,
+        )
         self._finished_late: list[int] = []
         """Numbers of messages that were finished while no store was open."""
         self._failure: BaseException | None = None
@@ -156,6 +167,7 @@ class ReliableChannel:
             stored = open_store(self, self._store, self._binding)
             try:
                 self._inbox.restart()
+                self._requests.restart()
                 engine = Engine(
                     self._new_stack(),
                     self._node,
@@ -211,8 +223,10 @@ class ReliableChannel:
                     closed = ChannelClosedError("the channel was closed; what was accepted is kept in its store")
                     self._receipts.end(closed)
                     self._inbox.end()
+                    self._requests.end(closed, StopAsyncIteration())
                     self._listeners.end()
                 await self._listeners.close()
+                await self._requests.close()
 
     def is_started(self) -> bool:
         """Return whether the channel is running (RELIABLE-CHANNEL-API, "Channel lifecycle": isStarted)."""
@@ -228,7 +242,7 @@ class ReliableChannel:
 
     async def send(
         self,
-        payload: bytes,
+        payload: Envelope | bytes,
         *,
         count: int = 1,
         by: Iterable[str] = (),
@@ -237,7 +251,8 @@ class ReliableChannel:
     ) -> Receipt:
         """Send a message to all participants of the channel (RELIABLE-CHANNEL-API, "Send messages").
 
-        ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``. When this returns, the
+        ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``; an `Envelope` adds headers.
+        When this returns, the
         store holds the message. The channel sends it again until at least ``count`` participants, among them all sender
         ids in ``by``, have acknowledged it. After the last retry the send fails (`DeliveryError`), and the channel
         continues at a falling rate, because a participant may return after days.
@@ -299,7 +314,7 @@ class ReliableChannel:
             ) from error
         return receipt
 
-    async def send_ephemeral(self, payload: bytes) -> EphemeralReceipt:
+    async def send_ephemeral(self, payload: Envelope | bytes) -> EphemeralReceipt:
         """Send a message that may be lost, such as "is typing" (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
         The message is not segmented, stored, acknowledged or sent again. Near the rate limit it is dropped, with the
@@ -319,6 +334,52 @@ class ReliableChannel:
         receipt = self._receipts.new_ephemeral(accepted.request_id, accepted.message_id)
         engine.carry_out(accepted.effects)
         return receipt
+
+    async def request(
+        self,
+        payload: Envelope | bytes,
+        *,
+        to: str = "",
+        timeout: float | timedelta = _REPLY_TIMEOUT_S,  # noqa: ASYNC109 - it travels with the request
+        request_id: str | None = None,
+    ) -> Reply:
+        """Send a request to one participant, and return its reply; without ``to``, the first reply of any participant.
+
+        ``timeout`` is in seconds, or a `timedelta`. The other side knows it, and does not begin after it. If the call
+        is cancelled, the handler of the other side is cancelled, too. With a ``request_id`` of your own a call can be
+        repeated after a crash, with the same arguments: it is the same request, and a reply that came meanwhile is
+        found among the last 1,000 messages of the history.
+
+        Raises `RequestTimeoutError`, a `TimeoutError`, which says whether the other side has the request;
+        `RequestFailedError` if the other side answers that it has no reply; and what `send` raises.
+        """
+        timeout_ms = _milliseconds_of(timeout)
+        assert timeout_ms is not None, "a timeout was given"
+        check_type("to", to, str, "give the sender id of a participant")
+        envelope = payload if isinstance(payload, Envelope) else Envelope(_bytes_of(payload))
+        self._started()
+        return await self._requests.request(replace(envelope, to=to), timeout_ms / 1_000, request_id)
+
+    def requests(self) -> RequestLoop:
+        """Return a loop over the requests of other participants to this one, each once, until the channel closes.
+
+        A request is finished when it is answered, cancelled or expired, so a restart hands an unanswered one over
+        again. Requests and replies do not appear in the loop over messages; the history has them.
+        """
+        self._open()
+        return self._requests.loop()
+
+    def on_request(self, handler: RequestHandler) -> Callable[[], None]:
+        """Call ``handler`` with every request, several at a time; return a function that removes the handler.
+
+        What it returns, `bytes` or an `Envelope`, is the reply; None sends none. It may be a coroutine function. If it
+        raises, the requester gets a `RequestFailedError`. It is cancelled if the request is cancelled or expires.
+
+        Raises `ConfigurationError` if the channel has a handler of requests.
+        """
+        self._open()
+        check_callback("handler", handler, "a request")
+        return self._requests.serve(handler)
 
     def receipt(self, request_id: str) -> Receipt:
         """Return the receipt of an earlier send, of this run or an earlier one.
@@ -577,6 +638,7 @@ class ReliableChannel:
         self._failure = error
         self._receipts.end(error)
         self._inbox.end(error)
+        self._requests.end(error)
         self._listeners.end(error)
 
     async def _sent_before(self, payload: bytes, request_id: str) -> Receipt | None:
@@ -622,6 +684,8 @@ class ReliableChannel:
         self._listeners.tell(event)
 
     def _hand_over(self, delivered: Delivered) -> None:
+        if self._requests.takes(delivered):
+            return
         if delivered.number is not None or self._receive is not Receive.EVENTS:
             self._inbox.put(delivered)
         self._listeners.tell(delivered.message, delivered)
@@ -650,7 +714,9 @@ class ReliableChannel:
             self._engine.keep(write, events)
 
 
-def _bytes_of(payload: bytes) -> bytes:
+def _bytes_of(payload: Envelope | bytes) -> bytes:
+    if isinstance(payload, Envelope):
+        return payload.encode()
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise ConfigurationError(f"a payload is bytes, not {type(payload).__name__}; encode text with .encode()")
     return bytes(payload)
