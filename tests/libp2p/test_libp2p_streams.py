@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairway.libp2p.errors import FrameError, StreamClosedError, StreamResetError
+from fairway.libp2p.errors import FrameError, NegotiationError, StreamClosedError, StreamResetError
 from fairway.libp2p.host import Host
 from muxers import MUXERS
 from patience import until
@@ -307,5 +307,61 @@ def test_a_handler_that_fails_resets_its_stream_and_nothing_else(run, muxer):
                 await failing.read()
             await mine.write(b"still here")
             assert await theirs.read() == b"still here"
+
+    run(scenario())
+
+
+async def idle(*hosts):
+    """Wait until all hosts know their peers, and no stream is open."""
+    for host in hosts:
+        await until(lambda host=host: all(host.protocols_of(one.peer_id) for one in host.connections()))
+        await until(lambda host=host: not (host.statistics().inbound_streams or host.statistics().outbound_streams))
+
+
+@MUXERS
+def test_a_request_in_an_announced_protocol_is_sent_in_one_piece(run, muxer, monkeypatch):
+    async def scenario():
+        async with Pair(muxer) as pair:
+            await idle(pair.client, pair.server)
+            link, pieces = pair.connection.link, []
+            send = link.send
+            monkeypatch.setattr(link, "send", lambda data: (pieces.append(data), send(data)))
+            asking = asyncio.create_task(
+                pair.client.request(pair.server.peer_id, "/test/1", b"question", max_response_bytes=100)
+            )
+            theirs = await pair.accepted.get()
+            assert await theirs.read_frame(100) == b"question"
+            assert await theirs.read() == b""
+            await theirs.write_frame(b"answer")
+            await theirs.close()
+            assert await asking == b"answer"
+            assert len(pieces) == 1
+            pair.finished.set()
+            await idle(pair.client, pair.server)
+
+    run(scenario())
+
+
+@MUXERS
+def test_a_request_in_a_protocol_that_the_peer_does_not_serve_is_refused(run, muxer):
+    async def scenario():
+        async with Pair(muxer) as pair:
+            with pytest.raises(NegotiationError, match="supports none of /test/2"):
+                await pair.client.request(pair.server.peer_id, "/test/2", bytes(1000), max_response_bytes=100)
+            await idle(pair.client, pair.server)
+
+    run(scenario())
+
+
+@MUXERS
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_request_that_the_peer_does_not_answer_has_no_response(run, muxer, is_announced):
+    async def scenario():
+        async with Pair(muxer) as pair:
+            asking = asyncio.create_task(
+                pair.connection.request("/test/1", b"", max_response_bytes=100, is_announced=is_announced)
+            )
+            await (await pair.accepted.get()).close()
+            assert await asking is None
 
     run(scenario())

@@ -39,6 +39,7 @@ from fairway.libp2p.mux.muxer import (
 )
 from fairway.libp2p.stream import Stream
 from fairway.owned_tasks import OwnedTasks
+from fairway.wire.varint import length_prefixed
 
 _log: Final = logging.getLogger(__name__)
 
@@ -163,6 +164,31 @@ class Connection:
         finally:
             if stream is not None and not stream.protocol:
                 await stream.reset()
+
+    async def request(
+        self, protocol: str, request: bytes, *, max_response_bytes: int, is_announced: bool
+    ) -> bytes | None:
+        """Send one message on a new stream and return the one that answers it; None if the peer ends the stream first.
+
+        If the peer has announced the protocol, its proposal, the request and the end of the writing are sent in one
+        piece, so that an exchange takes one round trip. The caller sets the time limit.
+
+        Raises:
+            NegotiationError: the peer does not support the protocol.
+            StreamResetError: the peer accepts no more streams now, or the stream or connection ended.
+            FrameError: the response is longer than ``max_response_bytes``, or incomplete.
+            ConnectionClosedError: the connection has ended.
+
+        """
+        negotiation = MultistreamDialer([protocol])
+        async with await self._begin_stream() as stream:
+            if not is_announced:
+                stream.protocol = await negotiate(stream, negotiation)
+            await stream.write(negotiation.data_to_send() + length_prefixed(request))
+            await stream.close_write()
+            if is_announced:
+                stream.protocol = await negotiate(stream, negotiation)
+            return await stream.read_frame(max_response_bytes)
 
     async def close(self) -> None:
         """End the connection with its streams and tasks."""

@@ -215,10 +215,19 @@ class Host:
             LimitError: too many streams are open.
 
         """
-        known = self._book.connections_with(peer_id)
-        if not known:
-            raise ConnectionClosedError(f"there is no connection with {peer_id}: connect first")
-        return await known[-1].open_stream(protocols, timeout_s)
+        return await self._connection_with(peer_id).open_stream(protocols, timeout_s)
+
+    async def request(self, peer_id: PeerId, protocol: str, request: bytes, *, max_response_bytes: int) -> bytes | None:
+        """Send one message to a connected peer on a new stream, and return the one that answers it.
+
+        Raises `ConnectionClosedError` if there is no connection with that peer, and the errors of `Connection.request`.
+        """
+        return await self._connection_with(peer_id).request(
+            protocol,
+            request,
+            max_response_bytes=max_response_bytes,
+            is_announced=protocol in self.protocols_of(peer_id),
+        )
 
     def connections(self) -> tuple[Connection, ...]:
         """Return the open connections."""
@@ -365,6 +374,12 @@ class Host:
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that ends with the host at the latest."""
         return self._tasks.spawn(_logged(work, name), name)
+
+    def _connection_with(self, peer_id: PeerId) -> Connection:
+        known = self._book.connections_with(peer_id)
+        if not known:
+            raise ConnectionClosedError(f"there is no connection with {peer_id}: connect first")
+        return known[-1]
 
     def _check_open(self) -> None:
         if self._closed:

@@ -92,7 +92,8 @@ async def negotiate(channel: ByteChannel, negotiation: MultistreamDialer | Multi
         NegotiationError: the sides have no protocol in common, or the peer disconnected.
 
     """
-    await channel.write(negotiation.data_to_send())
+    if proposal := negotiation.data_to_send():
+        await channel.write(proposal)
     while True:
         data = await channel.read()
         if not data:

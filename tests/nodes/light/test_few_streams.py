@@ -199,6 +199,7 @@ def test_what_still_waits_for_a_stream_when_a_push_ends_is_dropped_without_an_er
 
 
 async def echo(peer: str, data: bytes) -> bytes:
+    await asyncio.sleep(0)  # all requests that arrived together are now being served
     return data
 
 

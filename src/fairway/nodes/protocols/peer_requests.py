@@ -121,15 +121,9 @@ class PeerRequests:
                 begun()
                 try:
                     async with asyncio.timeout(timeout_s):
-                        stream = await self.host.open_stream(peer, [protocol], timeout_s=timeout_s)
-                        try:
-                            await stream.write_frame(request)
-                            await stream.close_write()
-                            response = await stream.read_frame(max_response_bytes)
-                        except BaseException:
-                            await stream.reset()
-                            raise
-                        await stream.close()
+                        response = await self.host.request(
+                            peer, protocol, request, max_response_bytes=max_response_bytes
+                        )
                     if response is None:
                         raise StreamResetError(f"{peer} ended the stream without a response")  # noqa: TRY301
                 except StreamResetError:
