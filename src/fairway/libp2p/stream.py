@@ -141,6 +141,7 @@ class Stream:
         self._reader: asyncio.Future[None] | None = None
         self._window: asyncio.Future[None] | None = None
         self._writing = asyncio.Lock()
+        self._writers = 0  # writers that hold or await the lock
         self._linger: asyncio.TimerHandle | None = None
 
     # ---- reading
@@ -229,20 +230,19 @@ class Stream:
 
         """
         view = memoryview(data if isinstance(data, bytes) else bytes(data))
-        async with self._writing:
-            while view.nbytes:
-                self._check_writable()
-                if self.connection.is_full:
+        if not self._writers:
+            view = self._send(view)
+            if not view.nbytes and not self.connection.is_full:
+                return
+        self._writers += 1
+        try:
+            async with self._writing:
+                while (view := self._send(view)).nbytes:
+                    await (self.connection.drain() if self.connection.is_full else self._window_opening())
+                while self.connection.is_full and self._fault is None:
                     await self.connection.drain()
-                    continue
-                taken = self._mux.send(self._id, view[:_PIECE_BYTES])
-                if taken:
-                    self.connection.schedule_flush()
-                    view = view[taken:]
-                else:
-                    await self._window_opening()
-            while self.connection.is_full and self._fault is None:
-                await self.connection.drain()
+        finally:
+            self._writers -= 1
 
     async def write_frame(self, data: bytes) -> None:
         """Send one message behind its length; errors as for `write`."""
@@ -252,12 +252,11 @@ class Stream:
 
     async def close_write(self) -> None:
         """End the writing of this side; the peer may still write."""
-        if not self._write_closed and self._fault is None:
+        if self._writers:
             async with self._writing:
-                self._write_closed = True
-                self._mux.close_write(self._id)
-                self.connection.schedule_flush()
-            self._forget_if_done()
+                self._end_writing()
+        else:
+            self._end_writing()
 
     async def close(self) -> None:
         """End the writing and reading of this side.
@@ -269,11 +268,14 @@ class Stream:
             return
         self._closed = True
         self._wake_reader()
-        try:
-            async with asyncio.timeout(CLOSE_LINGER_S):
-                await self.close_write()
-        except TimeoutError:
-            self._reset_now()
+        if self._writers:
+            try:
+                async with asyncio.timeout(CLOSE_LINGER_S):
+                    await self.close_write()
+            except TimeoutError:
+                self._reset_now()
+        else:
+            self._end_writing()
         if self._fault is not None:
             return
         self._buffer.clear()
@@ -340,7 +342,7 @@ class Stream:
             self._buffer.clear()
         self._wake_reader()
         self.window_opened()
-        if self._writing.locked():
+        if self._writers:
             self.connection.wake_writers()
 
     def __repr__(self) -> str:
@@ -391,6 +393,24 @@ class Stream:
             await self._window
         finally:
             self._window = None
+
+    def _send(self, view: memoryview) -> memoryview:
+        """Queue what the connection and the peer's window have room for now, and return the rest."""
+        taken = 1
+        while view.nbytes and taken:
+            self._check_writable()
+            taken = 0 if self.connection.is_full else self._mux.send(self._id, view[:_PIECE_BYTES])
+            if taken:
+                self.connection.schedule_flush()
+                view = view[taken:]
+        return view
+
+    def _end_writing(self) -> None:
+        if not self._write_closed and self._fault is None:
+            self._write_closed = True
+            self._mux.close_write(self._id)
+            self.connection.schedule_flush()
+            self._forget_if_done()
 
     def _check_writable(self) -> None:
         if self._fault is not None:
