@@ -379,9 +379,11 @@ class Connection:
 
     async def _serve(self, stream: Stream) -> None:
         try:
-            async with asyncio.timeout(NEGOTIATION_TIMEOUT_S):
-                listener = MultistreamListener(self._handlers.serves)
-                stream.protocol = await negotiate(stream, listener)
+            too_late = self._loop.call_later(NEGOTIATION_TIMEOUT_S, stream.reset_now)
+            try:
+                stream.protocol = await negotiate(stream, MultistreamListener(self._handlers.serves))
+            finally:
+                too_late.cancel()
             with self._handlers.serving(stream.protocol, self.peer_id) as handler:
                 await handler(stream)
             await stream.close()

@@ -273,7 +273,7 @@ class Stream:
                 async with asyncio.timeout(CLOSE_LINGER_S):
                     await self.close_write()
             except TimeoutError:
-                self._reset_now()
+                self.reset_now()
         else:
             self._end_writing()
         if self._fault is not None:
@@ -286,11 +286,21 @@ class Stream:
         self._forget_if_done()
         if not self._peer_closed:
             loop = asyncio.get_running_loop()
-            self._linger = loop.call_later(CLOSE_LINGER_S, self._reset_now)
+            self._linger = loop.call_later(CLOSE_LINGER_S, self.reset_now)
 
     async def reset(self) -> None:
         """End the stream in both directions at once; bytes under way are lost."""
-        self._reset_now()
+        self.reset_now()
+
+    def reset_now(self) -> None:
+        """Do the same as `reset`, outside of a coroutine."""
+        self._is_whole = False
+        if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
+            self._mux.reset(self._id)
+            self.connection.schedule_flush()
+            self.connection.forget(self._id)
+            self.connection.stream_relieved()
+        self.fail(StreamResetError("the stream was reset by this side"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -426,12 +436,3 @@ class Stream:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-
-    def _reset_now(self) -> None:
-        self._is_whole = False
-        if self._fault is None and not (self._peer_closed and self._write_closed and self._closed):
-            self._mux.reset(self._id)
-            self.connection.schedule_flush()
-            self.connection.forget(self._id)
-            self.connection.stream_relieved()
-        self.fail(StreamResetError("the stream was reset by this side"))

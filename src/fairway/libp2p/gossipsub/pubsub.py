@@ -148,6 +148,8 @@ class PubSub:
             if (link := self._links.get(peer)) is not None
         }
         behind = [link.outbox for link in links.values() if not (link.outbox.has_room or link.outbox.lags)]
+        if not behind:
+            return len(links)
         try:
             async with asyncio.timeout(_ROOM_TIMEOUT_S):
                 for outbox in behind:

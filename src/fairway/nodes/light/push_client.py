@@ -136,16 +136,18 @@ class PushClient:
         push = _Push(message, is_only=len(peers) == 1)
         untried = deque(peers)
         asked: set[asyncio.Task[None]] = set()
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + SEND_TIMEOUT_S
         try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                while (untried or asked) and not push.is_relayed:
-                    while untried and len(asked) < self._options.peers_to_use:
-                        asked.add(self._tasks.spawn(self._ask(push, untried.popleft())))
-                    done, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-                    if any(task.cancelled() for task in done):
-                        break  # the node closes
-        except TimeoutError:
-            push.is_late = True
+            while (untried or asked) and not push.is_relayed:
+                while untried and len(asked) < self._options.peers_to_use:
+                    asked.add(self._tasks.spawn(self._ask(push, untried.popleft())))
+                done, asked = await asyncio.wait(
+                    asked, timeout=end_s - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+                push.is_late = not done
+                if push.is_late or any(task.cancelled() for task in done):  # a node that closes cancels its tasks
+                    break
         except asyncio.CancelledError:
             push.waiting |= dict.fromkeys(asked)
             raise

@@ -43,16 +43,17 @@ class _Lane:
         """Whether a request would wait."""
         return self.open >= self._limit
 
-    async def enter(self) -> None:
-        """Wait until one more stream may be open, after all requests that wait already."""
+    async def enter(self, timeout_s: float) -> None:
+        """Wait until one more stream may be open, after all requests that wait already; raises `TimeoutError`."""
         if not self.is_full:
             self.open += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            await turn
-        except asyncio.CancelledError:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except BaseException:
             if not turn.cancelled():
                 self.leave()
             raise
@@ -147,8 +148,7 @@ class PeerRequests:
     @staticmethod
     async def _enter(lane: _Lane, peer: PeerId, timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
-                await lane.enter()
+            await lane.enter(timeout_s)
         except TimeoutError:
             raise LimitError(
                 f"{lane.open} requests to {peer} were unanswered for {timeout_s:g} s, and no more are made at once"
