@@ -221,10 +221,11 @@ class Stream:
 
     # ---- writing
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, timeout_s: float | None = None) -> None:
         """Send ``data``; return when the peer's window and the transport have taken it. Writers wait for each other.
 
         Raises:
+            TimeoutError: they did not take it in time.
             StreamClosedError: this side was closed.
             StreamResetError: the stream was reset, or the connection has ended.
 
@@ -236,7 +237,7 @@ class Stream:
                 return
         self._writers += 1
         try:
-            async with self._writing:
+            async with asyncio.timeout(timeout_s), self._writing:
                 while (view := self._send(view)).nbytes:
                     await (self.connection.drain() if self.connection.is_full else self._window_opening())
                 while self.connection.is_full and self._fault is None:

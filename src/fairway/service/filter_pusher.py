@@ -191,8 +191,7 @@ class _LongStream:
         """Write messages, and return their number; raise `Libp2pError` if the stream has ended."""
         if self._fault is None:
             self._first = self._first or piece[0]
-            async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                await self._stream.write(b"".join(piece))
+            await self._stream.write(b"".join(piece), _WRITE_TIMEOUT_S)
         if self._fault is not None:
             raise copy_of(self._fault)
         if self.proven:

@@ -10,7 +10,6 @@ response waits at most `WRITE_TIMEOUT_S`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -48,8 +47,7 @@ class PendingResponses:
                 oldest = next(iter(self._sizes))
                 self._forget(oldest)
                 await oldest.reset()
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await stream.write(frame)
+            await stream.write(frame, WRITE_TIMEOUT_S)
         finally:
             self._forget(stream)
 
