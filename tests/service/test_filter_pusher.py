@@ -41,8 +41,8 @@ async def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_a
         honest, *slow = peers
         for number in range(40):
             for peer in slow:
-                pusher.push([peer.peer_id], b"%d %s" % (number, bytes(50_000)))
-            pusher.push([honest.peer_id], b"%d" % number)
+                pusher.push([str(peer.peer_id)], b"%d %s" % (number, bytes(50_000)))
+            pusher.push([str(honest.peer_id)], b"%d" % number)
             assert pusher.statistics().held_bytes <= 2_000_000
             await until(lambda number=number: len(got) > number)
         assert got == [b"%d" % number for number in range(40)]
@@ -50,7 +50,7 @@ async def test_many_slow_subscribers_with_messages_of_their_own_hold_a_bounded_a
         assert statistics.dropped >= 60
         assert statistics.held_bytes >= statistics.waiting_bytes > 250_000
         for peer in peers:
-            pusher.forget(peer.peer_id)
+            pusher.forget(str(peer.peer_id))
         assert pusher.statistics().held_bytes == 0
         over.set()
 
@@ -70,9 +70,9 @@ async def test_a_subscriber_that_reads_nothing_loses_its_subscription_and_a_disc
         if leaves:
             await connection.close()
             await until(lambda: not node.connections())
-        pusher.push([peer.peer_id], b"a message")
+        pusher.push([str(peer.peer_id)], b"a message")
         await until(lambda: not pusher.statistics().subscribers)
-        assert given_up == ([] if leaves else [peer.peer_id])
+        assert given_up == ([] if leaves else [str(peer.peer_id)])
         # What a subscriber that left would have got is lost to nobody.
         assert (pusher.statistics().held_bytes, pusher.statistics().dropped) == (0, 0 if leaves else 1)
 
@@ -88,7 +88,7 @@ async def pushing(handler):
         peer = await exits.enter_async_context(await Host.start())
         peer.handle(FILTER_PUSH_PROTOCOL, handler)
         await peer.connect(node.addresses[0])
-        yield pusher, peer.peer_id, given_up
+        yield pusher, str(peer.peer_id), given_up
 
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["short", "more than a window holds"])

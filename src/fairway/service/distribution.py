@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from fairway.environment import time_ns
-from fairway.libp2p.peer_id import PeerId
 from fairway.libp2p.seen_messages import SeenMessages
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.protocols.filter_service import FilterService
@@ -151,12 +150,8 @@ class Distribution:
         totals.message_bytes += len(message.encoded)
         if self._archive is not None and not message.message.ephemeral:
             self._archive.put(message, now_ns)
-        peers = [
-            PeerId.parse(peer)
-            for peer in self._filters.subscribers_of(message.pubsub_topic, message.message.content_topic)
-            if not self.loses()
-        ]
-        if peers:
+        subscribers = self._filters.subscribers_of(message.pubsub_topic, message.message.content_topic)
+        if peers := [peer for peer in subscribers if not self.loses()]:
             push = encode_message_push(MessagePush(message_bytes=message.encoded, pubsub_topic=message.pubsub_topic))
             self._pusher.push(peers, push)
         arrival = ArrivedMessage(self.arrivals.add(message), message)

@@ -75,17 +75,17 @@ class PusherStatistics:
 class FilterPusher:
     """Writes messages to the peers that subscribed to them."""
 
-    def __init__(self, host: Host, *, on_gone: Callable[[PeerId], object]) -> None:
+    def __init__(self, host: Host, *, on_gone: Callable[[str], object]) -> None:
         """``on_gone`` is called with each connected subscriber that failed `MAX_FAILURES` times."""
         self._host: Final = host
         self._on_gone: Final = on_gone
         self._held: Final = SharedBytes()
-        self._queues: dict[PeerId, PushQueue] = {}
+        self._queues: dict[str, PushQueue] = {}
         self._tasks: Final = OwnedTasks()
         self._pushed = self._dropped = 0
 
-    def push(self, peers: Iterable[PeerId], push: bytes) -> None:
-        """Queue an encoded `MessagePush` for peers; returns at once."""
+    def push(self, peers: Iterable[str], push: bytes) -> None:
+        """Queue an encoded `MessagePush` for peers, given by their ids as text; returns at once."""
         frame = length_prefixed(push)
         for peer in peers:
             queue = self._queues.get(peer)
@@ -98,7 +98,7 @@ class FilterPusher:
         while self._held.size_bytes > MAX_HELD_BYTES and self._make_room():
             continue
 
-    def forget(self, peer: PeerId) -> None:
+    def forget(self, peer: str) -> None:
         """End the stream to a peer that unsubscribed or disconnected, and drop its messages without counting them."""
         queue = self._queues.pop(peer, None)
         if queue is not None:
@@ -131,7 +131,7 @@ class FilterPusher:
             fullest.give_way()
         return self._held.size_bytes < before
 
-    async def _serve(self, peer: PeerId, queue: PushQueue) -> None:
+    async def _serve(self, peer: str, queue: PushQueue) -> None:
         way: _LongStream | _StreamEach | None = None
         failures = 0
         left = False
@@ -166,8 +166,8 @@ class FilterPusher:
                     self._on_gone(peer)
                 self.forget(peer)
 
-    async def _open(self, peer: PeerId) -> Stream:
-        return await self._host.open_stream(peer, [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S)
+    async def _open(self, peer: str) -> Stream:
+        return await self._host.open_stream(PeerId.parse(peer), [FILTER_PUSH_PROTOCOL], timeout_s=_OPEN_TIMEOUT_S)
 
 
 class _LongStream:

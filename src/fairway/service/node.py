@@ -328,8 +328,9 @@ class ServiceNode(WatchedNode):
             self._parts.introductions.take(event)
             if isinstance(event, PeerDisconnected):
                 # The subscription remains: js-waku reconnects and pings before it subscribes again.
-                self._parts.pusher.forget(event.peer_id)
-                self._parts.filters.left(str(event.peer_id))
+                peer = str(event.peer_id)
+                self._parts.pusher.forget(peer)
+                self._parts.filters.left(peer)
             self._board.show(self._status_now())
 
     async def _sweep(self) -> None:
@@ -340,7 +341,7 @@ class ServiceNode(WatchedNode):
             if self._parts.certificate is not None:
                 self._parts.certificate.refresh()
             for peer in self._parts.filters.expire(now_s):
-                self._parts.pusher.forget(PeerId.parse(peer))
+                self._parts.pusher.forget(peer)
             self._board.show(self._status_now())
 
     async def _push(self, peer: str, request: bytes) -> bytes:

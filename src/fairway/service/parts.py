@@ -157,7 +157,7 @@ class NodeParts:
         limiters = {name: RequestLimiter(options.request_rate) for name in _LIMITED}
         pending = PendingResponses()
         filters = FilterService(pubsub_topics=topics.now, limiter=limiters["filter"])
-        pusher = FilterPusher(host, on_gone=lambda peer: filters.forget(str(peer)))
+        pusher = FilterPusher(host, on_gone=filters.forget)
         judge_proof = None if gate is None else gate.judge
         distribution = Distribution(archive=archive, filters=filters, pusher=pusher, loss=options.loss, rng=rng)
         relay = Relay(host, rules, rng=rng, judge_proof=judge_proof)
