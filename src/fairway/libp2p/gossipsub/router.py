@@ -227,10 +227,10 @@ class Router:
             raise ConfigurationError(
                 f"a message has at most {self._options.max_data_bytes} bytes, not {len(message.data)}"
             )
-        if self.passed_on(message):
-            return []
         message_id = sha256_of_data(message)
         seen_as = seen_key(message.topic, message_id)
+        if self._passed_on(seen_as):
+            return []
         overtaken = self._judged_now.pop(seen_as, None) is not None
         self._published += self._seen.add(seen_as, now_s) or overtaken
         frame = self._frame(encode_message(message))
@@ -245,8 +245,7 @@ class Router:
 
     def passed_on(self, message: Message) -> bool:
         """Return whether a message was received or sent to a peer before, so that publishing it has no effect."""
-        seen_as = seen_key(message.topic, sha256_of_data(message))
-        return seen_as in self._seen and seen_as not in self._unsent and seen_as not in self._judged_now
+        return self._passed_on(seen_key(message.topic, sha256_of_data(message)))
 
     def receive(self, peer: PeerId, rpc: bytes, now_s: float) -> list[Effect]:
         """Process an RPC of a peer. Raises `FrameError` if it is invalid."""
@@ -340,6 +339,9 @@ class Router:
             return []
         hello = tuple(SubscriptionChange(topic=topic, subscribed=True) for topic in self._topics)
         return [Send(peers=(peer,), frame=subscription_frame(hello), control=True)]
+
+    def _passed_on(self, seen_as: bytes) -> bool:
+        return seen_as in self._seen and seen_as not in self._unsent and seen_as not in self._judged_now
 
     def _message(self, peer: PeerId, encoded: bytes, now_s: float) -> list[Effect]:
         try:
