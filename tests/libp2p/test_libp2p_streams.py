@@ -325,7 +325,12 @@ def test_a_request_in_an_announced_protocol_is_sent_in_one_piece(run, muxer, mon
             await idle(pair.client, pair.server)
             link, pieces = pair.connection.link, []
             send = link.send
-            monkeypatch.setattr(link, "send", lambda data: (pieces.append(data), send(data)))
+
+            def note(data):
+                pieces.append(data)
+                send(data)
+
+            monkeypatch.setattr(link, "send", note)
             asking = asyncio.create_task(
                 pair.client.request(pair.server.peer_id, "/test/1", b"question", max_response_bytes=100)
             )
