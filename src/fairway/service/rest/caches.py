@@ -12,6 +12,7 @@ answer has their number.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Literal
@@ -35,6 +36,8 @@ class RestMessageCache:
         self._pubsub_topics = set(pubsub_topics)
         self._content_topics: dict[str, frozenset[str]] = {}
         self._messages: dict[bytes, RoutedMessage] = {}
+        self._order: list[tuple[int, bytes]] = []
+        """The timestamp and hash of each message, in order."""
         self.overflowed = 0
         """Messages that were replaced before a client fetched them."""
 
@@ -52,9 +55,10 @@ class RestMessageCache:
         if message.message_hash in self._messages or not self.wants(message):
             return
         if len(self._messages) >= self._max_messages:
-            del self._messages[min(self._messages.values(), key=_timestamp_ns).message_hash]
+            del self._messages[self._order.pop(0)[1]]
             self.overflowed += 1
         self._messages[message.message_hash] = message
+        insort(self._order, _place(message))
 
     def subscribe_pubsub(self, topics: Iterable[str]) -> bool:
         """Subscribe to pubsub topics; return False, and change nothing, if there would be too many."""
@@ -134,14 +138,15 @@ class RestMessageCache:
         taken = [message for message in self._messages.values() if chosen(message)]
         for message in taken:
             del self._messages[message.message_hash]
+        self._order = sorted(map(_place, self._messages.values()))
         return taken
 
     def _drop_unwanted(self) -> None:
-        self._messages = {key: message for key, message in self._messages.items() if self.wants(message)}
+        self._take(lambda message: not self.wants(message))
 
 
-def _timestamp_ns(message: RoutedMessage) -> int:
-    return message.message.timestamp_ns or 0
+def _place(message: RoutedMessage) -> tuple[int, bytes]:
+    return message.message.timestamp_ns or 0, message.message_hash
 
 
 class ReceivedMessages:
