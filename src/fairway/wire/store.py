@@ -220,7 +220,7 @@ def decode_store_query_response(data: bytes) -> StoreQueryResponse:
 
 
 def encode_stored_message(entry: StoredMessage) -> bytes:
-    """Return ``entry`` as protobuf; a service node sums these lengths to keep a page below the limit.
+    """Return ``entry`` as protobuf.
 
     Raises `ConfigurationError` for a broken rule of 13/WAKU2-STORE, "Waku Message Key-Value Pairs": an entry MUST
     contain the key, and MUST NOT have one of message and pubsub topic without the other.

@@ -22,7 +22,6 @@ from fairway.wire.store import (
     StoreQueryResponse,
     decode_store_query_request,
     encode_store_query_response,
-    encode_stored_message,
 )
 from fairway.wire.waku_message import MESSAGE_HASH_BYTES
 
@@ -38,8 +37,8 @@ _LATEST_NS: Final = 2**63 - 1
 MAX_UNDER_WAY: Final = 16
 """Queries of one peer that are answered at once, so that other peers are served as well."""
 
-_ENTRY_OVERHEAD_BYTES: Final = 6
-"""Tag and length of an entry in the response."""
+_ENTRY_OVERHEAD_BYTES: Final = 20
+"""At most this size have the tags and lengths of an entry and of its three fields."""
 _OK, _BAD_REQUEST, _TOO_MANY_REQUESTS, _FAILED = 200, 400, 429, 500
 _LOG: Final = logging.getLogger(__name__)
 
@@ -159,7 +158,8 @@ def _first_bytes(entries: list[StoredMessage], *, forward: bool) -> list[StoredM
     """Return the entries that fit into one response, from the end where paging began; at least one."""
     size = 0
     for count, entry in enumerate(entries if forward else reversed(entries)):
-        size += len(encode_stored_message(entry)) + _ENTRY_OVERHEAD_BYTES
+        size += len(entry.message_hash) + len(entry.message_bytes or b"") + len((entry.pubsub_topic or "").encode())
+        size += _ENTRY_OVERHEAD_BYTES
         if size > RESPONSE_BYTES and count:
             return entries[:count] if forward else entries[-count:]
     return entries
