@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -199,7 +199,7 @@ class LightNode(WatchedNode):
         result = await self._push.push(proven)
         if not result.accepted or message.message.ephemeral:
             return result
-        return replace(result, stored=self._confirmation.watch(proven))
+        return SendResult(accepted=True, stored=self._confirmation.watch(proven))
 
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.

@@ -37,10 +37,13 @@ class PeerPool:
 
     def serving(self, *protocols: str) -> tuple[PeerId, ...]:
         """Return the peers that serve one of the protocols: those without a recent failure first, silent ones last."""
-        self._forgive()
+        if self._failed:
+            self._forgive()
         peers = dict.fromkeys(connection.peer_id for connection in self._host.connections())
         fit = [peer for peer in peers if self._admits(peer) and not self._host.protocols_of(peer).isdisjoint(protocols)]
-        return tuple(sorted(fit, key=lambda peer: max(self._failed.get((peer, one), _NONE) for one in protocols)))
+        if self._failed:
+            fit.sort(key=lambda peer: max(self._failed.get((peer, one), _NONE) for one in protocols))
+        return tuple(fit)
 
     def unfailing(self, protocol: str) -> tuple[PeerId, ...]:
         """Return the peers that serve a protocol, without those that failed at it recently."""

@@ -168,7 +168,8 @@ class PushClient:
 
     def _protocol_of(self, peer: PeerId) -> str:
         served = self._host.protocols_of(peer)
-        return next((protocol for protocol in PUSH_PROTOCOLS if protocol in served), LIGHTPUSH_PROTOCOL)
+        is_old = LIGHTPUSH_V2_PROTOCOL in served and LIGHTPUSH_PROTOCOL not in served
+        return LIGHTPUSH_V2_PROTOCOL if is_old else LIGHTPUSH_PROTOCOL
 
     async def _ask(self, push: _Push, peer: PeerId) -> None:
         """Send a message through one node, and add its answer."""

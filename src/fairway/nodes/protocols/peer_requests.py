@@ -118,7 +118,13 @@ class PeerRequests:
         try:
             attempts_alone = 0
             while True:
-                await self._enter(lane, peer, timeout_s)
+                try:
+                    await lane.enter(timeout_s)
+                except TimeoutError:
+                    raise LimitError(
+                        f"{lane.open} requests to {peer} were unanswered for {timeout_s:g} s, and no more are made at "
+                        "once"
+                    ) from None
                 begun()
                 try:
                     async with asyncio.timeout(timeout_s):
@@ -144,12 +150,3 @@ class PeerRequests:
             lane.requests -= 1
             if not lane.requests:
                 del self._lanes[peer, protocol]
-
-    @staticmethod
-    async def _enter(lane: _Lane, peer: PeerId, timeout_s: float) -> None:
-        try:
-            await lane.enter(timeout_s)
-        except TimeoutError:
-            raise LimitError(
-                f"{lane.open} requests to {peer} were unanswered for {timeout_s:g} s, and no more are made at once"
-            ) from None
