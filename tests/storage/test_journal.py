@@ -37,13 +37,16 @@ class Program:
         self.path, self.make = path, make
         self.stores = [keeper(MemoryStore()), keeper(SqliteStore(path))]
         self.places = {}
+        self.received = set()
+        self.points = []
 
     def do(self, step, number=0, key=None):
         match step:
             case "receive" if number not in self.places:
                 self.places[number] = key
+                self.received.add(number)
                 self.keep(delivered=((number, self.make.received(number, order_key=key)),))
-            case "send":
+            case "send" if number not in self.received:
                 own = OwnMessage(request_id=f"r{number}", message_id="m", payload=b"own", accepted_at_ms=number)
                 place = MessagePlace(number, 3, key, self.places.get(number))
                 self.places[number] = key
@@ -65,7 +68,8 @@ class Program:
                 self.keep(changes=(self.make.removed(str(number)),))
             case "note":
                 event = RequestSent(request_id=f"request-{number}", message_id=f"message-{number}")
-                self.keep(trace=(TracePoint(at_ms=number, event=event),))
+                self.points.append(TracePoint(at_ms=number, event=event))
+                self.keep(trace=(self.points[-1],))
             case "reopen":
                 for kept in self.stores:
                     kept.reopen()
@@ -85,7 +89,8 @@ class Program:
             name = f"request-{number}"
             assert file.request(name) == reader.request(name) == memory.request(name)
             assert reader.requests(name) == [request for request in [memory.request(name)] if request is not None]
-            assert file.trace(name) == reader.trace(name) == memory.trace(name)
+            points = [point for point in self.points if point.names(name)]
+            assert file.trace(name) == reader.trace(name) == points
         memory, file = (kept.reopen() for kept in self.stores)
         assert sorted(file.changes) == sorted(memory.changes)
         assert (file.inbox, file.handling) == (memory.inbox, memory.handling)
