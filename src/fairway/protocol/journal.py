@@ -8,10 +8,13 @@ together give the next snapshot; the tests check this for every layer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 Row = tuple[Any, ...]
 """Values of one row: int, float, str, bytes, bool, None, and tuples of them."""
+RowReader = Callable[[str], Row | None]
+"""Returns the present row of a key of a table; None if it was deleted."""
 
 
 class Journal:

@@ -6,21 +6,17 @@ LIP-173, "Scalable Data Sync (SDS)": the state MUST be persisted. The shell does
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from fairway.errors import SnapshotError
 from fairway.protocol.effects import Change
-from fairway.protocol.incoming.catching_up import CAUGHT_UP, QueryOnConnect
-from fairway.protocol.incoming.undelivered import TABLES as UNDELIVERED_TABLES
+from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
-from fairway.protocol.journal import Row
-from fairway.protocol.outgoing.pending_segments import OUTBOX
-from fairway.protocol.outgoing.request_table import REQUESTS, SEGMENTS
+from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.outgoing.sending import Sending
-from fairway.protocol.outgoing.transmission_queue import RATE_LIMIT, STAMP
-from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.protocol.sds.state import SdsState
 from fairway.protocol.shared import Shared
 
 SCHEMA: Final = "schema"
@@ -31,8 +27,9 @@ SCHEMA_VERSION: Final = 3
 class StateTables(Protocol):
     """A layer that owns tables; each table has a name."""
 
-    def row(self, table: str, key: str, /) -> Row | None:
-        """Return the present row of a key; None if it was deleted."""
+    @property
+    def readers(self) -> Mapping[str, RowReader]:
+        """The reader of each table."""
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield table, key and row of the whole layer."""
@@ -52,16 +49,21 @@ class StackState:
         query_on_connect: QueryOnConnect,
         jitter: Jitter,
     ) -> None:
-        self._layers: tuple[tuple[StateTables, tuple[str, ...]], ...] = (
-            (SdsState(shared.sds), TABLES),
-            (sending.requests, (REQUESTS, SEGMENTS)),
-            (undelivered, UNDELIVERED_TABLES),
-            (sending.outbound, (RATE_LIMIT, STAMP)),
-            (sending.outbox, (OUTBOX,)),
-            (query_on_connect, (CAUGHT_UP,)),
+        self._layers: tuple[StateTables, ...] = (
+            SdsState(shared.sds),
+            sending.requests,
+            undelivered,
+            sending.outbound,
+            sending.outbox,
+            query_on_connect,
         )
-        """The layers in the order of loading, each with its tables."""
-        self._owners = {table: layer for layer, tables in self._layers for table in tables}
+        """The layers in the order of loading."""
+        self._readers: dict[str, RowReader] = {
+            SCHEMA: lambda _: (SCHEMA_VERSION,),
+            JITTER: lambda _: (jitter.counter,),
+        }
+        for layer in self._layers:
+            self._readers |= layer.readers
         self._jitter = jitter
         self._journal = shared.journal
         self._persisted_jitter = 0
@@ -73,7 +75,7 @@ class StackState:
         """Yield the whole state."""
         yield SCHEMA, "", (SCHEMA_VERSION,)
         yield JITTER, "", (self._jitter.counter,)
-        for layer, _ in self._layers:
+        for layer in self._layers:
             yield from layer.rows()
 
     def changes(self) -> tuple[Change, ...]:
@@ -85,7 +87,8 @@ class StackState:
             # A changed counter alone causes no write; it is added to the next one.
             self._persisted_jitter = self._jitter.counter
             dirty.append((JITTER, ""))
-        return tuple([Change(table, key, self._row(table, key)) for table, key in dirty])
+        readers = self._readers
+        return tuple([Change(table, key, readers[table](key)) for table, key in dirty])
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill the layers of a new stack with rows of `rows`, in any order.
@@ -95,7 +98,7 @@ class StackState:
         groups: dict[str, list[tuple[str, str, Row]]] = {}
         for entry in rows:
             groups.setdefault(entry[0], []).append(entry)
-        unknown = sorted(groups.keys() - {SCHEMA, JITTER, *self._owners})
+        unknown = sorted(groups.keys() - self._readers.keys())
         if unknown:
             raise SnapshotError(f"the stored state has tables that this version does not know: {', '.join(unknown)}")
         versions = [row for _, _, row in groups.get(SCHEMA, [])]
@@ -105,18 +108,13 @@ class StackState:
                 f"({SCHEMA_VERSION},); use the program that wrote it, or one that can migrate it"
             )
         try:
-            for layer, tables in self._layers:
-                layer.load([entry for table in tables for entry in groups.get(table, [])])
+            for layer in self._layers:
+                layer.load([entry for table in layer.readers for entry in groups.get(table, [])])
             for _, _, (counter,) in groups.get(JITTER, []):
                 self._jitter.counter = self._persisted_jitter = operator.index(counter)
         except (ValueError, TypeError, LookupError) as error:
             raise SnapshotError(f"a stored row is not what this version writes: {error}") from error
         # The store already has the loaded rows, except that rows beyond a smaller bound were dropped.
-        gone = [(table, key) for table, key in self._journal.drain() if self._row(table, key) is None]
+        gone = [(table, key) for table, key in self._journal.drain() if self._readers[table](key) is None]
         for table, key in ((SCHEMA, ""), *gone):
             self._journal.touch(table, key)
-
-    def _row(self, table: str, key: str) -> Row | None:
-        if table in self._owners:
-            return self._owners[table].row(table, key)
-        return (self._jitter.counter,) if table == JITTER else (SCHEMA_VERSION,)

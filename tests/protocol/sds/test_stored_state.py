@@ -207,7 +207,7 @@ class Rows(RuleBasedStateMachine):
     def changes_fold_to_the_snapshot(self):
         state = SdsState(self.channel)
         for table, key in self.channel.journal.drain():
-            row = state.row(table, key)
+            row = state.readers[table](key)
             if row is None:
                 self.stored.pop((table, key), None)
             else:
@@ -278,7 +278,7 @@ def test_a_restored_channel_goes_on_answering_asking_and_waiting(new_channel, se
 def test_rows_that_this_version_does_not_write_are_refused(new_channel, start, row):
     other = ("history", "m0", (1, None, "zoe"))
     if row[0] == "participants":
-        assert SdsState(new_channel("bob")).row("participants", "nobody") is None
+        assert SdsState(new_channel("bob")).readers["participants"]("nobody") is None
         return
     with pytest.raises(SnapshotError):
         SdsState(new_channel("bob")).load([other, row])

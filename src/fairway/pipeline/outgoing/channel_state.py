@@ -21,7 +21,7 @@ from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig
 from fairway.pipeline.run.reading import RunTables
 from fairway.protocol.sds.channel import LAMPORT_TOLERANCE_MS, MessageChannel
 from fairway.protocol.sds.history import HistoryRecord
-from fairway.protocol.sds.state import TABLES, SdsState
+from fairway.protocol.sds.state import SdsState
 from fairway.storage.sqlite_store import SqliteStore
 
 _OF_A_RECORD: Final = ("message_id", "sender_id", "lamport", "message_hash")
@@ -121,11 +121,12 @@ def state_of_store(
         stored = store.open(channel_id, sender_id, content_topic)
     finally:
         store.close()
-    rows = [(change.table, change.key, change.row) for change in stored.changes if change.table in TABLES]
+    channel = MessageChannel(channel_id, sender_id, options.sds, now_ms=0, profile=options.profile)
+    state = SdsState(channel)
+    rows = [(change.table, change.key, change.row) for change in stored.changes if change.table in state.readers]
     if not rows:
         raise ConfigurationError(f"{path} keeps no channel yet: leave it out to begin a new one")
-    channel = MessageChannel(channel_id, sender_id, options.sds, now_ms=0, profile=options.profile)
-    SdsState(channel).load((table, key, row) for table, key, row in rows if row is not None)
+    state.load((table, key, row) for table, key, row in rows if row is not None)
     records = tuple(islice(channel.history, max(0, len(channel.history) - options.sds.bloom_capacity), None))
     return ChannelState(
         lamport=channel.lamport,

@@ -61,7 +61,7 @@ from typing import Final, NamedTuple
 from fairway.bounded import BoundedDict
 from fairway.options import Delivery, ReliableChannelOptions
 from fairway.protocol.effects import QueryStore
-from fairway.protocol.journal import Journal, Row
+from fairway.protocol.journal import Journal, Row, RowReader
 from fairway.protocol.query_windows import MAX_WINDOW_NS, SHORTEST_FOR_FAILURES_NS, SHORTEST_NS, WindowLength
 from fairway.units import NS_PER_MS
 
@@ -107,6 +107,7 @@ class QueryOnConnect:
         self._max_window_ms = options.advanced.query_on_connect_max_window_ms
         self._journal = journal
         self._last_success_ms: int | None = None
+        self.readers: dict[str, RowReader] = {CAUGHT_UP: self._row}
         self._succeeded = False
         self._offline_at_ms: int | None = None
         self._asked_at_ms: int | None = None
@@ -229,15 +230,15 @@ class QueryOnConnect:
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:
             self._offline_at_ms = None
 
-    def row(self, _table: str = CAUGHT_UP, _key: str = "") -> Row | None:
-        """Return the persisted state; None before the first progress of a reading."""
-        return None if self._last_success_ms is None else (self._last_success_ms,)
-
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield the persisted state as table, key and row."""
-        row = self.row()
+        row = self._row("")
         if row is not None:
             yield CAUGHT_UP, "", row
+
+    def _row(self, _key: str) -> Row | None:
+        """Return the persisted state; None before the first progress of a reading."""
+        return None if self._last_success_ms is None else (self._last_success_ms,)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Restore what `rows` yielded."""

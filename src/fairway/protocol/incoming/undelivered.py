@@ -24,7 +24,7 @@ from fairway.protocol.incoming.arrivals import ARRIVALS, Arrival, Arrivals
 from fairway.protocol.incoming.complete_messages import COMPLETE, CompleteMessage, CompleteMessages
 from fairway.protocol.incoming.lost_segments import LostSegments
 from fairway.protocol.incoming.opening import ReceivedWakuMessage
-from fairway.protocol.journal import Row
+from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.segmentation.outcomes import MessageComplete, Outcome, Refused, SegmentKept, SetLost
 from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet
@@ -34,7 +34,6 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 
 REASSEMBLY: Final = "reassembly"
-TABLES: Final = (ARRIVALS, COMPLETE, REASSEMBLY)
 _MAX_EPHEMERAL: Final = 1_000
 """Ephemeral messages remembered, to drop copies."""
 
@@ -50,6 +49,11 @@ class Undelivered:
         self.complete = CompleteMessages(journal)
         self.lost_segments = LostSegments(options, sds, self.complete)
         self._arrivals = Arrivals(journal)
+        self.readers: dict[str, RowReader] = {
+            ARRIVALS: self._arrivals.get,
+            COMPLETE: self.complete.get,
+            REASSEMBLY: self.reassembler.row,
+        }
         self._content_topic = shared.content_topic
         self._pubsub_topic = autoshard(shared.content_topic, options.cluster_id, options.shard_count)
         self._on_arrival = options.delivery is Delivery.ARRIVAL
@@ -190,16 +194,10 @@ class Undelivered:
             if message_id not in rebuilt
         ]
 
-    def row(self, table: str, key: str) -> Row | None:
-        """Return the row of a key of a table, or None."""
-        if table == ARRIVALS:
-            return self._arrivals.get(key)
-        return self.complete.get(key) if table == COMPLETE else self.reassembler.row(key)
-
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield table, key and row of the whole state."""
         for table, rows in zip(
-            TABLES, (self._arrivals.items(), self.complete.items(), self.reassembler.rows()), strict=True
+            self.readers, (self._arrivals.items(), self.complete.items(), self.reassembler.rows()), strict=True
         ):
             for key, row in rows:
                 yield table, key, row

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from fairway.protocol.journal import Journal, Row
+from fairway.protocol.journal import Journal, Row, RowReader
 from fairway.protocol.segmentation.segmenter import OutgoingSegment
 
 OUTBOX: Final = "outbox"
@@ -33,6 +33,7 @@ class PendingSegments(dict[str, PendingSegment]):
         super().__init__()
         self._journal = journal
         self._order = 0
+        self.readers: dict[str, RowReader] = {OUTBOX: self.get}
 
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the waiting segments of the newest request, each with the number of its segments behind it."""
@@ -61,15 +62,10 @@ class PendingSegments(dict[str, PendingSegment]):
         for key in [key for key, segment in self.items() if segment.request_id == request_id]:
             self._remove(key)
 
-    def row(self, _table: str, key: str) -> Row | None:
-        """Return the present row of a key; None if its segment has left."""
-        segment = self.get(key)
-        return None if segment is None else tuple(segment)
-
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield table, key and row of each segment."""
         for key, segment in self.items():
-            yield OUTBOX, key, tuple(segment)
+            yield OUTBOX, key, segment
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty outbox with rows of `rows`, in any order."""

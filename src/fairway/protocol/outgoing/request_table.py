@@ -28,7 +28,7 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import ReliableChannelOptions
-from fairway.protocol.journal import Journal, Row
+from fairway.protocol.journal import Journal, Row, RowReader
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_life import LIFE as REQUEST_LIFE
@@ -106,6 +106,7 @@ class RequestTable:
         """Segments of all sends in the table, by SDS id."""
         self.held: dict[str, SentSegment] = {}
         """Due segments that wait until fewer retransmissions are active, by SDS id; the one held longest first."""
+        self.readers: dict[str, RowReader] = {REQUESTS: self._request_row, SEGMENTS: self._segment_row}
         self.failed_bytes = 0
         """Estimated memory of the failed sends (``max_overdue_bytes``)."""
         self._max_failed_bytes = options.advanced.max_overdue_bytes
@@ -356,14 +357,6 @@ class RequestTable:
             surplus.append(request)
         return surplus
 
-    def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a request or a segment; None if it is forgotten."""
-        if table == REQUESTS:
-            request = self.get(key)
-            return None if request is None else _row(request)
-        segment = self.segments.get(key)
-        return None if segment is None else _row(segment)
-
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield all requests, then all segments."""
         for sends in (self.open, self.failed, self.delivered):
@@ -382,6 +375,14 @@ class RequestTable:
             if table == SEGMENTS:
                 self.segments[key] = segment = _segment_of(key, row)
                 self.plan_retry(segment, segment.retry_at)
+
+    def _request_row(self, request_id: str) -> Row | None:
+        request = self.get(request_id)
+        return None if request is None else _row(request)
+
+    def _segment_row(self, sds_id: str) -> Row | None:
+        segment = self.segments.get(sds_id)
+        return None if segment is None else _row(segment)
 
     def _put_in(self, request: SendRequest) -> None:
         if request.is_open:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from fairway.errors import FairwayError, RlnError, RlnErrorKind
 from fairway.events import OrderKey, SendErrorReason
 from fairway.protocol.effects import Prove, Publish, Purpose
-from fairway.protocol.journal import Row
+from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.ratelimit import (
     Admission,
     Membership,
@@ -127,6 +127,10 @@ class TransmissionQueue:
         self._last_stamp_ns = 0
         self._not_before_ms = 0
         self._token = 0
+        self.readers: dict[str, RowReader] = {
+            RATE_LIMIT: lambda _: self.limiter.state(),
+            STAMP: lambda _: (self._last_stamp_ns, self._token),
+        }
         self._handed_out: dict[int, HandedOut] = {}
         """Transmissions that wait for a proof or for the node's answer, by token."""
         self._tokens: dict[tuple[str, bool], int] = {}
@@ -274,14 +278,10 @@ class TransmissionQueue:
         """Limit the pause before the next proof to `_PROOF_RETRY_MS` from now."""
         self._not_before_ms = min(self._not_before_ms, now_ms + _PROOF_RETRY_MS)
 
-    def row(self, table: str, _key: str) -> Row:
-        """Return the state of the rate limit, or the last timestamp and token."""
-        return self.limiter.state() if table == RATE_LIMIT else (self._last_stamp_ns, self._token)
-
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield both rows."""
-        for table in (RATE_LIMIT, STAMP):
-            yield table, "", self.row(table, "")
+        yield RATE_LIMIT, "", self.limiter.state()
+        yield STAMP, "", (self._last_stamp_ns, self._token)
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Restore what `rows` yielded."""

@@ -13,13 +13,12 @@ through its citation may at first count only as a possible one.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from sys import intern
-from typing import Final
 
 from fairway.errors import DecodeError, SnapshotError
-from fairway.protocol.journal import Row
+from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Evidence, OutgoingMessage
 from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS, MessageChannel
 from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
@@ -31,31 +30,13 @@ from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.wait_clock import STORED_STEP_MS
 from fairway.wire.sds import HistoryEntry
 
-TABLES: Final = (
-    META,
-    FORGOTTEN,
-    HISTORY,
-    SETTLED,
-    OUTGOING,
-    ACKNOWLEDGEMENTS,
-    WAITED,
-    PARKED,
-    MISSING,
-    REPAIR_REQUESTS,
-    REPAIR_RESPONSES,
-    RETAINED,
-    PARTICIPANTS,
-    UNCITED,
-)
-"""Tables in the order of loading: rows may need those of earlier tables."""
-
 
 class SdsState:
     """Reads a channel as rows, and loads one from rows."""
 
     def __init__(self, channel: MessageChannel) -> None:
         self._channel = channel
-        self.readers: dict[str, Callable[[str], Row | None]] = {
+        self.readers: dict[str, RowReader] = {
             META: self._meta_row,
             FORGOTTEN: lambda _: channel.history.window,
             HISTORY: self._history_row,
@@ -73,13 +54,7 @@ class SdsState:
                 () if channel.pending_citations.has_rows and key in channel.pending_citations.uncited else None
             ),
         }
-        """By table, the function that returns the present row of a key, or None if it was removed."""
-
-    def row(self, table: str, key: str) -> Row | None:
-        """Return the present row of a key, or None if it was removed."""
-        if table not in self.readers:
-            raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
-        return self.readers[table](key)
+        """The tables in the order of loading: rows may need those of earlier tables."""
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Yield (table, key, row) for the whole state."""
@@ -100,18 +75,18 @@ class SdsState:
             PARTICIPANTS: channel.participants,
             UNCITED: channel.pending_citations.uncited if channel.pending_citations.has_rows else (),
         }
-        for table in TABLES:
+        for table, read in self.readers.items():
             for key in keys[table]:
-                row = self.row(table, key)
+                row = read(key)
                 if row is not None:
                     yield table, key, row
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill a new channel with the rows that `rows` yielded, in any order."""
-        tables: dict[str, list[tuple[str, Row]]] = {table: [] for table in TABLES}
+        tables: dict[str, list[tuple[str, Row]]] = {table: [] for table in self.readers}
         for table, key, row in rows:
             if table not in tables:
-                raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(TABLES)}")
+                raise SnapshotError(f"SDS has no table {table!r}; it has {', '.join(tables)}")
             tables[table].append((key, row))
         try:
             self._load_tables(tables)
@@ -245,7 +220,7 @@ class SdsState:
         waiting = self._channel.outgoing.messages.get(key)
         if waiting is None:
             return None
-        encoded = self._channel.profile.codec.encode(waiting.message)
+        encoded = self._channel.retained.encoded(key) or self._channel.profile.codec.encode(waiting.message)
         return (waiting.sequence, encoded, waiting.made_ms)
 
     def _load_outgoing(self, key: str, row: Row) -> None:
