@@ -70,9 +70,9 @@ class Blockage:
         self.is_long = False
 
     def take(self, now_ms: int) -> list[Notice]:
-        """Return the notice, if one is due."""
+        """Return the notice of a long blockage, if one is due."""
         told_ms = self._announced_ms
-        if not self.is_long or (told_ms is not None and 0 <= now_ms - told_ms < _BLOCKED_AGAIN_MS):
+        if told_ms is not None and 0 <= now_ms - told_ms < _BLOCKED_AGAIN_MS:
             return []
         self._announced_ms = now_ms
         return [SendingBlocked(since_ms=self._since_ms or now_ms, refusals=self._count, detail=self._detail)]

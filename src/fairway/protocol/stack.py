@@ -216,7 +216,7 @@ class Stack:
         effects: list[Effect] = []
         match self._ciphering.done(token, result):
             case Ciphered(Transmission() as sent, bytes() as encrypted):
-                effects = self._limit_and_dispatch(sent, encrypted, now_ms)
+                effects = self._sending.limit(sent, encrypted, now_ms) + self._sending.dispatch(now_ms)
             case Ciphered(Transmission() as sent, Exception() as error):
                 effects = self._sending.not_encrypted(sent, error, now_ms)
             case Ciphered(ReceivedWakuMessage() as transmission, bytes() as plaintext):
@@ -649,18 +649,14 @@ class Stack:
             if isinstance(made, Transmission) and made.order_key is not None:
                 effects.append(Placed(request_id=segment.request_id, order_key=made.order_key))
             effects += self._seal_and_admit(made, now_ms)
-            effects += self._sending.dispatch(now_ms)
         return effects + self._sending.claim(now_ms)
 
     def _seal_and_admit(self, sent: Transmission | list[Effect], now_ms: int) -> list[Effect]:
-        """Encrypt, limit and dispatch a transmission; `cipher_done` continues if the hook is awaited."""
-        if not isinstance(sent, Transmission):
-            return sent
-        encrypted = self._sending.encrypt(sent, now_ms)
-        return self._limit_and_dispatch(sent, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
-
-    def _limit_and_dispatch(self, sent: Transmission, encrypted: bytes, now_ms: int) -> list[Effect]:
-        return self._sending.limit(sent, encrypted, now_ms) + self._sending.dispatch(now_ms)
+        """Encrypt and limit a transmission, then dispatch; `cipher_done` continues if the hook is awaited."""
+        if isinstance(sent, Transmission):
+            encrypted = self._sending.encrypt(sent, now_ms)
+            sent = self._sending.limit(sent, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
+        return sent + self._sending.dispatch(now_ms)
 
     def _answer_repairs(self, now_ms: int) -> list[Effect]:
         """Send the answers to repair requests that are due (SDS-R)."""
@@ -727,14 +723,15 @@ class Stack:
         limiter = self._sending.outbound.limiter
         self._times.is_limited = limiter.limiting or limiter.pace.limiting
         self.sds.repair.set_t_min(self._times.repair_ms, now_ms)
-        missing = self.sds.missing
-        self._retrieval.plan(missing.values(), self.sds.dependencies.incoming.noticed, now_ms)
+        self._retrieval.plan(self.sds.missing, self.sds.dependencies.incoming.noticed, now_ms)
         events: list[Event] = []
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
-        events += self._sending.blockage.take(now_ms)
-        is_behind = self.may_miss_messages or self._sending.blockage.is_long
+        blockage = self._sending.blockage
+        if blockage.is_long:
+            events += blockage.take(now_ms)
+        is_behind = self.may_miss_messages or blockage.is_long
         status = ChannelStatus.SYNCING if is_behind else ChannelStatus.SYNCED
         if status is not self._status:
             self._status = status

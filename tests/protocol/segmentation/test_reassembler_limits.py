@@ -117,7 +117,7 @@ def test_new_sets_are_begun_up_to_half_of_a_senders_bytes_and_open_ones_may_use_
 
 
 def add_next(bob, one):
-    return bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=True)
+    return bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=lambda: True)
 
 
 def test_the_last_room_is_for_the_rest_of_what_has_begun(receiver, send):
@@ -140,7 +140,7 @@ def test_a_message_that_is_next_may_use_three_times_the_room(receiver, send):
     bob = receiver(quotas={"sets_per_sender": 1, "all_bytes": COST * 4})
     segments = [segment for message in messages_of(send, 4) for segment in message[:4]]
     outcomes = [
-        bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=True)
+        bob.reassembler.accept(one.sender_id, one.sds_id, one.order_key, one.content, 0, is_next=lambda: True)
         for one in segments
     ]
     assert [turned_away(outcome) for outcome in outcomes] == [None] * 12 + [Limit.SEGMENT_BYTES] * 4
@@ -206,7 +206,7 @@ def test_whatever_finds_no_room_at_first_is_whole_after_enough_repetitions(recei
                     one.order_key,
                     one.content,
                     0,
-                    is_next=order == first,
+                    is_next=lambda is_first=order == first: is_first,
                 ),
                 Refused,
             )

@@ -84,7 +84,7 @@ class Retrieval:
         self.at_ms: int | None = None
         """When the next round is due; None while no message is missing."""
 
-    def plan(self, missing: Collection[MissingDependency], noticed: int, now_ms: int) -> None:
+    def plan(self, missing: Collection[str], noticed: int, now_ms: int) -> None:
         """Schedule a round if a message is missing, and cancel it if none is.
 
         ``noticed`` is `IncomingBuffer.noticed`; if it changed, the round is soon.

@@ -72,19 +72,20 @@ class Undelivered:
 
     def accept(self, message: SdsMessage, now_ms: int) -> tuple[Outcome, list[Event]]:
         """Keep the content of a new message or refuse it; SDS must not accept a refused message."""
-        events, waited_ms = self.expire(now_ms), self._sds.dependencies.clock.waited_ms
+        events, dependencies = self.expire(now_ms), self._sds.dependencies
         outcome = self.reassembler.accept(
             message.sender_id,
             message.message_id,
             message.lamport_timestamp or 0,
             message.content or b"",
-            waited_ms,
-            is_next=self._sds.is_placed(message) and not self._sds.waits_for(message),
+            dependencies.clock.waited_ms,
+            is_next=lambda: self._sds.is_placed(message) and not self._sds.waits_for(message),
             waiting_bytes=self.complete.size_bytes,
         )
         if not isinstance(outcome, Refused):
             self._limits.relieved(self._bounds)
-            self._sds.dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
+            if isinstance(outcome, SegmentKept):
+                dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
             return outcome, events
         if outcome.full is not None:
             events += self._limits.note(outcome.full, self._bounds[outcome.full], bites=True)
@@ -177,8 +178,9 @@ class Undelivered:
 
     def expire(self, now_ms: int) -> list[Event]:
         """Expire sets without a new segment for the timeout, measured by the waiting clock."""
-        self._sds.dependencies.let_time_pass(now_ms, waits=self.reassembler.next_deadline() is not None)
-        return self._lost(self.reassembler.expire(self._sds.dependencies.clock.waited_ms))
+        dependencies, has_sets = self._sds.dependencies, self.reassembler.next_deadline() is not None
+        dependencies.let_time_pass(now_ms, waits=has_sets)
+        return self._lost(self.reassembler.expire(dependencies.clock.waited_ms)) if has_sets else []
 
     def next_deadline(self) -> int | None:
         """Return when `expire` is due; None without incomplete sets, or while the waiting clock does not run."""

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import islice
+from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
@@ -66,10 +67,13 @@ class Schedule:
     def __init__(self, current: Callable[[str], int | None]) -> None:
         self._current = current
         self._heap: list[tuple[int, int, str]] = []
+        self.not_before_ms = inf
+        """No key is due earlier."""
 
     def add(self, at_ms: int, order: int, key: str) -> None:
         """Add the new time of a key; ``order`` sorts keys of the same time."""
         heapq.heappush(self._heap, (at_ms, order, key))
+        self.not_before_ms = self._heap[0][0]
 
     def next_at(self) -> int | None:
         """Return the earliest time; None if the schedule is empty."""
@@ -77,17 +81,20 @@ class Schedule:
             at_ms, _, key = self._heap[0]
             if self._current(key) == at_ms:
                 return at_ms
-            heapq.heappop(self._heap)
+            self._pop()
         return None
 
     def take_due(self, now_ms: int) -> list[str]:
         """Remove and return the keys that are due, in order."""
-        if not self._heap or self._heap[0][0] > now_ms:
-            return []
         keys: dict[str, None] = {}
         while (at_ms := self.next_at()) is not None and at_ms <= now_ms:
-            keys[heapq.heappop(self._heap)[2]] = None
+            keys[self._pop()] = None
         return list(keys)
+
+    def _pop(self) -> str:
+        key = heapq.heappop(self._heap)[2]
+        self.not_before_ms = self._heap[0][0] if self._heap else inf
+        return key
 
 
 class RequestTable:
@@ -230,6 +237,8 @@ class RequestTable:
 
     def take_due(self, now_ms: int) -> list[SentSegment]:
         """Return the segments whose retry is due; the caller plans each of them anew."""
+        if now_ms < self.retries.not_before_ms:
+            return []
         due = [self.segments[sds_id] for sds_id in self.retries.take_due(now_ms)]
         for segment in due:
             segment.retry_at = None
@@ -249,7 +258,7 @@ class RequestTable:
         sent = MessageSent(
             request_id=request.request_id,
             message_id=request.message_id,
-            chunk_info=self.chunk_info(segment),
+            chunk_info=request.chunk_info(segment.order, is_parity=segment.is_parity),
             message_hash=message_hash,
         )
         complete = len(request.segments) == request.segment_count

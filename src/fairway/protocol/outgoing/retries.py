@@ -59,7 +59,7 @@ class Retries:
         """
         segments = self._requests.take_due(now_ms)
         overdue = self._overdue.take_due(now_ms)
-        if not (segments or overdue or self._can_retry_held):
+        if not (segments or overdue or self._requests.held):
             return
         yield from self._repeat_held(now_ms)
         for segment in segments:

@@ -286,7 +286,7 @@ class Sending:
         sending = MessageSending(
             request_id=request.request_id,
             message_id=request.message_id,
-            chunk_info=self.requests.chunk_info(segment),
+            chunk_info=request.chunk_info(segment.order, is_parity=segment.is_parity),
             attempt=segment.attempts,
         )
         return [Emit(event=sending), publish]

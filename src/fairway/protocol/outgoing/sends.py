@@ -137,6 +137,8 @@ class Sends:
     def expire(self, now_ms: int) -> list[Effect]:
         """Let every send fail whose deadline has passed."""
         effects: list[Effect] = []
+        if now_ms < self._requests.deadlines.not_before_ms:
+            return effects
         for request in self._requests.take_expired(now_ms):
             detail = f"the deadline of {(request.deadline_ms or 0) / 1_000:g} s has passed"
             effects += emit(self._requests.failure(request, FailureReason.EXPIRED, detail, self.refusal))

@@ -133,6 +133,8 @@ class TransmissionQueue:
         }
         self._handed_out: dict[int, HandedOut] = {}
         """Transmissions that wait for a proof or for the node's answer, by token."""
+        self._node_has_room = True
+        """Whether fewer transmissions than ``max_concurrent_publishes`` wait there."""
         self._tokens: dict[tuple[str, bool], int] = {}
         """Tokens of these transmissions, by SDS id and whether the transmission answers a repair request."""
         self._retries_handed_out = 0
@@ -194,6 +196,7 @@ class TransmissionQueue:
         if sent is None or bool(sent.message_hash) is not is_proven:
             return None
         del self._handed_out[token]
+        self._node_has_room = True
         key = _key_of(sent.transmission)
         if self._tokens.get(key) == token:
             del self._tokens[key]
@@ -301,12 +304,9 @@ class TransmissionQueue:
         first_ms = self.limiter.next_send_at(now_ms)
         return None if first_ms is None else max(first_ms, self._not_before_ms)
 
-    @property
-    def _node_has_room(self) -> bool:
-        return len(self._handed_out) < self._max_in_flight
-
     def _track(self, token: int, sent: HandedOut) -> None:
         self._handed_out[token] = sent
+        self._node_has_room = len(self._handed_out) < self._max_in_flight
         self._tokens[_key_of(sent.transmission)] = token
         self._retries_handed_out += sent.transmission.purpose is Purpose.RETRY
 

@@ -135,7 +135,7 @@ class RateLimitManager(Generic[T]):
 
     def is_queued(self, key: Hashable) -> bool:
         """Return whether an item with this key waits."""
-        return self._queue.has(key)
+        return key in self._queue
 
     def discard(self, key: Hashable) -> bool:
         """Remove the item with this key, such as the retry of an acknowledged message; return whether it waited."""
@@ -143,7 +143,7 @@ class RateLimitManager(Generic[T]):
 
     def admit(self, now_ms: int) -> Admission[T] | None:
         """Remove, charge and return the next item; None if none may leave now, or upstream content is first."""
-        entry = self._next(now_ms) if len(self._queue) else None
+        entry = self._next(now_ms) if self._queue else None
         if entry is None:
             return None
         self._member.charge(now_ms)
@@ -221,9 +221,9 @@ class RateLimitManager(Generic[T]):
 
     def is_closed(self, now_ms: int) -> bool:
         """Return whether an item waits for which no epoch has room: no membership, or a limit of 0."""
-        if not self.limiting:
+        if not self._quota.limiting:
             return False
-        waits = self._upstream().is_ready or len(self._queue) > 0
+        waits = bool(self._queue) or self._upstream().is_ready
         return waits and self.next_send_at(now_ms) is None
 
     def expected_at(self, priority: Priority, now_ms: int, *, behind: int = 0) -> int | None:
@@ -283,9 +283,9 @@ class RateLimitManager(Generic[T]):
 
     def _less_urgent_first(self, now_ms: int) -> Waiting[T] | None:
         """Return the entry that leaves before a more urgent class: the one with the lowest sequence number."""
-        for served in CLASSES if len(self._queue) else ():
+        for served in CLASSES if self._queue else ():
             is_content = served is Priority.CONTENT
-            if self._runs[served] < _IN_A_ROW or (is_content and self.limiting and not self.pace.limiting):
+            if self._runs[served] < _IN_A_ROW or (is_content and self._quota.limiting and not self.pace.limiting):
                 continue
             fronts = [self._queue.front(priority) for priority in CLASSES[served + 1 :]]
             ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
@@ -302,7 +302,7 @@ class RateLimitManager(Generic[T]):
     def _shared_from(self, now_ms: int) -> int:
         """Return when the shared pace and count have room for this channel."""
         opens = self.pace.opens_at(now_ms)
-        if opens > now_ms or not (self.limiting or self.pace.limiting):
+        if opens > now_ms or not (self._quota.limiting or self.pace.limiting):
             return opens
         owed, until_ms = self._member.owed_first(now_ms)
         if not owed:

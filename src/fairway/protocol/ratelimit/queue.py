@@ -9,13 +9,11 @@ The caller bounds the queue: content waits upstream (`Upstream`), and the caller
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -53,20 +51,20 @@ class Waiting(Generic[T]):
     """Whether it left the queue; its heap drops it later."""
 
 
-class WaitingQueue(Generic[T]):
-    """A queue with priorities. An entry replaces one with the same key. Operations cost O(log n), amortised."""
+class WaitingQueue(dict[Hashable, Waiting[T]]):
+    """A queue with priorities: its entries by key. An entry replaces one with the same key.
 
-    __slots__ = ("_arrivals", "_by_key", "_counts", "_heaps", "_next_sequence")
+    `add`, `push` and `remove` change it, and cost O(log n), amortised.
+    """
+
+    __slots__ = ("_arrivals", "_counts", "_heaps", "_next_sequence")
 
     def __init__(self) -> None:
+        super().__init__()
         self._heaps: dict[Priority, list[tuple[int, int, Waiting[T]]]] = {p: [] for p in Priority}
         self._counts = dict.fromkeys(Priority, 0)
-        self._by_key: dict[Hashable, Waiting[T]] = {}
         self._arrivals = 0
         self._next_sequence = 0
-
-    def __len__(self) -> int:
-        return len(self._by_key)
 
     def count(self, priority: Priority) -> int:
         """Return how many entries of a class wait."""
@@ -74,11 +72,7 @@ class WaitingQueue(Generic[T]):
 
     def classes(self) -> list[Priority]:
         """Return the classes with waiting entries, most urgent first."""
-        return [priority for priority in CLASSES if self._counts[priority]] if self._by_key else []
-
-    def has(self, key: Hashable) -> bool:
-        """Return whether an entry with this key waits."""
-        return key in self._by_key
+        return [priority for priority in CLASSES if self._counts[priority]] if self else []
 
     def add(self, item: T, priority: Priority, key: Hashable, sequence: int | None = None) -> None:
         """Add an item at the position of its sequence number; None appends it."""
@@ -92,7 +86,7 @@ class WaitingQueue(Generic[T]):
         self._arrivals += 1
         heappush(self._heaps[entry.priority], (entry.sequence, self._arrivals, entry))
         self._counts[entry.priority] += 1
-        self._by_key[entry.key] = entry
+        self[entry.key] = entry
 
     def front(self, priority: Priority) -> Waiting[T] | None:
         """Return the first entry of a class without removing it; None if the class is empty."""
@@ -103,7 +97,7 @@ class WaitingQueue(Generic[T]):
 
     def remove(self, key: Hashable) -> bool:
         """Remove the entry with this key; return whether the queue held one."""
-        entry = self._by_key.pop(key, None)
+        entry = self.pop(key, None)
         if entry is None:
             return False
         entry.gone = True

@@ -244,6 +244,7 @@ class MessageChannel:
             self._follow_clock(record.lamport, now_ms)
         self._advance_clock(now_ms)
         message = self._compose(self._make_id(content, now_ms), content, now_ms, beside)
+        self._checked = message, self.profile.id_rule is not IdRule.KECCAK_TIMESTAMP
         self.sequence += 1
         if tracked:
             self.outgoing.add(message, self.sequence, now_ms)
@@ -587,13 +588,14 @@ class MessageChannel:
     def _compose(
         self, message_id: str, content: bytes | None, now_ms: int, beside: tuple[HistoryEntry, ...] = ()
     ) -> SdsMessage:
-        cited = self.history.last(self._latest_lamport(now_ms))
+        cited = newest = self.history.last(self._latest_lamport(now_ms))
         if self.config.causal_history_size:
-            cited = self.pending_citations.select(cited, self.history, beside, content=content)
+            cited = self.pending_citations.select(newest, self.history, beside, content=content)
         cited = fitting_beside(content, cited)
         if self.pending_citations.cites_too_few:
             self.vouching.filter_requested()
-        bloom, vouches = self._bloom_beside(cited, now_ms)
+        is_incomplete = cited is not newest and bool(self.history.missing_from(cited))
+        bloom, vouches = self._bloom_beside(cited, now_ms, is_incomplete=is_incomplete)
         return SdsMessage(
             message_id=message_id,
             sender_id=self.sender_id,
@@ -606,9 +608,13 @@ class MessageChannel:
             vouches=self.vouches and vouches,
         )
 
-    def _bloom_beside(self, cited: tuple[HistoryEntry, ...], now_ms: int) -> tuple[bytes | None, bool]:
-        """Return the bloom field of a message with these citations, and whether the message vouches."""
-        is_incomplete = any(entry.message_id not in self.history for entry in cited)
+    def _bloom_beside(
+        self, cited: tuple[HistoryEntry, ...], now_ms: int, *, is_incomplete: bool
+    ) -> tuple[bytes | None, bool]:
+        """Return the bloom field of a message with these citations, and whether the message vouches.
+
+        ``is_incomplete``: a cited message is not in the history.
+        """
         self.vouching.review_lacking(self.history.__contains__, self.dependencies.incoming.__contains__, now_ms)
         vouches = self.vouching.vouches(now_ms, is_incomplete=is_incomplete)
         no_bloom = self.profile.codec.no_bloom

@@ -123,8 +123,7 @@ class LocalHistory:
             return False
         new = old._replace(retrieval_hint=new_hint)
         self._ordered[self._index_of(old)] = self._records[message_id] = new
-        is_newest = self._tail is not None and self._tail[-1:] == (old.entry,)
-        self._tail = (*self._tail[:-1], new.entry) if self._tail is not None and is_newest else None
+        self._tail = (*self._tail[:-1], new.entry) if self._tail and self._ordered[-1] is new else None
         return True
 
     def _index_of(self, record: HistoryRecord) -> int:

@@ -42,11 +42,13 @@ def follows_a_rule(message: SdsMessage) -> bool:
     content, lamport = message.content or b"", message.lamport_timestamp or 0
     if not 0 <= lamport < 1 << 64:
         return False
-    return any(
-        message.message_id
-        == make_message_id(rule, sender_id=message.sender_id, lamport=lamport, content=content, now_ms=0, sequence=0)
-        for rule in (IdRule.UNIQUE, IdRule.PAYLOAD)
-    )
+    for rule in (IdRule.UNIQUE, IdRule.PAYLOAD):
+        made = make_message_id(
+            rule, sender_id=message.sender_id, lamport=lamport, content=content, now_ms=0, sequence=0
+        )
+        if made == message.message_id:
+            return True
+    return False
 
 
 def looks_like_a_digest(message_id: str) -> bool:

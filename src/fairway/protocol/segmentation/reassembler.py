@@ -116,13 +116,14 @@ class Reassembler:
         content: bytes,
         now_ms: int,
         *,
-        is_next: bool = False,
+        is_next: Callable[[], bool] = lambda: False,
         waiting_bytes: int = 0,
     ) -> Outcome:
         """Keep the content of an SDS message, or refuse it.
 
-        With ``is_next`` a segment may exceed quotas (`fairway.protocol.segmentation.open_sets`). ``waiting_bytes`` is
-        the size of complete messages that wait for delivery; it counts as used. Raises no error.
+        A segment may exceed quotas if ``is_next`` returns true (`fairway.protocol.segmentation.open_sets`); only an
+        incomplete message needs the answer. ``waiting_bytes`` is the size of complete messages that wait for delivery;
+        it counts as used. Raises no error.
         """
         try:
             segment = self._format.decode(content)
@@ -169,7 +170,7 @@ class Reassembler:
             return self._mismatch(target, segment, sds_id, lamport)
         if payload is Unassembled.UNDECIDED:
             return self._refuse("contradicting", payload.value)
-        full = self._open.full(target, len(segment.payload), is_next=is_next, waiting_bytes=waiting_bytes)
+        full = self._open.full(target, len(segment.payload), is_next=is_next(), waiting_bytes=waiting_bytes)
         if full is not None:
             return self._refuse("no-room", f"{full.value}: incomplete messages must become complete first", full)
         target.put(segment, sds_id, lamport)
