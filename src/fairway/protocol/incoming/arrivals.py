@@ -56,6 +56,4 @@ class Arrivals(dict[str, Arrival]):
 
     def among(self, cited: Iterable[HistoryEntry]) -> list[tuple[str, Arrival]]:
         """Return the arrivals of cited messages, which are segments of incomplete messages."""
-        return (
-            [(entry.message_id, self[entry.message_id]) for entry in cited if entry.message_id in self] if self else []
-        )
+        return [(entry[0], self[entry[0]]) for entry in cited if entry[0] in self] if self else []

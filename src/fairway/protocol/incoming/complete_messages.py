@@ -48,7 +48,7 @@ class CompleteMessages(dict[str, CompleteMessage]):
     def has_any(self, cited: Iterable[HistoryEntry]) -> bool:
         """Return whether a cited message is a segment of a waiting message."""
         first_ids = self._first_ids
-        return bool(first_ids) and any(entry.message_id in first_ids for entry in cited)
+        return bool(first_ids) and any(entry[0] in first_ids for entry in cited)
 
     def with_segment(self, sds_ids: Iterable[str]) -> CompleteMessage | None:
         """Return the message that has one of these segments; None if none waits."""

@@ -22,7 +22,7 @@ how many acknowledgements are enough.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -107,7 +107,7 @@ class Ancestry:
     def __init__(self) -> None:
         self._ancestors: BoundedDict[str, Ranges] = BoundedDict(_ANCESTRY_WINDOW)
 
-    def record(self, message_id: str, parents: Iterable[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
+    def record(self, message_id: str, parents: Sequence[HistoryEntry], own: dict[str, OutgoingMessage]) -> None:
         """Note a message that entered the history, with its citations."""
         known = self._ancestors
         if not own:
@@ -115,10 +115,13 @@ class Ancestry:
             return
         outgoing = own.get(message_id)
         found: dict[Ranges, None] = {} if outgoing is None else {((outgoing.sequence, outgoing.sequence),): None}
-        for parent in parents:
+        low, high = 1, 0
+        for parent in reversed(parents):
             inherited = known.get(parent[0])
-            if inherited:
+            # The newest parents descend from nearly all others.
+            if inherited and not (low <= inherited[0][0] and inherited[-1][1] <= high):
                 found[inherited] = None
+                low, high = inherited[-1]
         if found:
             known[message_id] = _merged(found)
 

@@ -147,7 +147,10 @@ class PendingCitations:
 
     def cited(self, entries: tuple[HistoryEntry, ...], sender_id: str, content: bytes) -> None:
         """Note the citations of a content message of the history."""
-        heads = [entry[0] for entry in entries if entry[0] in self._uncited or entry[0] in self.read]
+        uncited, read = self._uncited, self.read
+        heads = [entry[0] for entry in entries if entry[0] in uncited or (read and entry[0] in read)]
+        if not heads:
+            return
         of_others = {message_id for message_id in heads if self._uncited.get(message_id) != sender_id}
         if of_others and not self._segments.is_later_segment(content):
             of_others.clear()
