@@ -7,11 +7,13 @@ protocol interrupts another. The gate releases each effect after its state is du
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from fairway.channel.clock import Clock
 from fairway.channel.effect_gate import EffectGate
@@ -119,6 +121,7 @@ class Engine:
         self._tell = tell
         self._hand_over = hand_over
         self._failed = failed
+        self._loop = asyncio.get_running_loop()
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: dict[asyncio.Future[bytes], None] = {}
         self._made_room = asyncio.Event()
@@ -274,7 +277,7 @@ class Engine:
         self._plan_held_back()
         trace = [TracePoint(at_ms=self._clock(), event=event) for event in events if isinstance(event, MessageSetAside)]
         if trace and not self._follows:
-            write = replace(write, trace=tuple(trace))
+            write = msgspec.structs.replace(write, trace=tuple(trace))
         self.commits.add(write, list(events), hurry=bool(events))
         return True
 
@@ -392,7 +395,7 @@ class Engine:
         """Pass the status of the node to the protocol: whether it is connected, and whether it has a store."""
         async for status in self._node.status_changes():
             self._see_node(status)
-        self._see_node(replace(AWAY, detail="the node is closed"))
+        self._see_node(dataclasses.replace(AWAY, detail="the node is closed"))
 
     def _see_node(self, status: NodeStatus) -> None:
         now_ms = self._clock()
@@ -452,7 +455,7 @@ class Engine:
         """Deliver the messages that the protocol holds back, in the next turn of the event loop, if there is room."""
         if self.stack.holds_back and not self._plans_held_back and min(self._room()) > 0:
             self._plans_held_back = True
-            asyncio.get_running_loop().call_soon(self._deliver_held_back)
+            self._loop.call_soon(self._deliver_held_back)
 
     def _deliver_held_back(self) -> None:
         self._plans_held_back = False
@@ -475,7 +478,7 @@ class Engine:
         """Set the timer in the next turn of the event loop, once for all calls of this turn."""
         if self._is_running and not self._plans_timer:
             self._plans_timer = True
-            asyncio.get_running_loop().call_soon(self._set_timer)
+            self._loop.call_soon(self._set_timer)
 
     def _set_timer(self) -> None:
         """Set the timer to the protocol's next deadline, at most ``_CLOCK_READ_MS`` from now.
@@ -492,13 +495,12 @@ class Engine:
     def _tick_at(self, at_ms: int | None, now_ms: int) -> None:
         self._read_ms = now_ms
         wait_ms = _CLOCK_READ_MS if at_ms is None else min(_CLOCK_READ_MS, max(0, at_ms - now_ms))
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + wait_ms / 1_000
+        at_s = self._loop.time() + wait_ms / 1_000
         if self._timer is not None:
             if self._timer.when() <= at_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at_s, self._tick)
+        self._timer = self._loop.call_at(at_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

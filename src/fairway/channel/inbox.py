@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 from weakref import WeakSet
+
+from msgspec import Struct
 
 from fairway.errors import copy_of
 from fairway.events import MessageReceived
@@ -29,8 +31,7 @@ _MAX_EPHEMERAL: Final = 1_000
 """Largest number of ephemeral messages that wait for a slow reader; further ones are dropped."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivered:
+class Delivered(Struct, frozen=True, eq=False):
     """A received message and its number in the inbox; None for an ephemeral one, which is not kept."""
 
     number: int | None

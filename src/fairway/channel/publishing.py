@@ -35,40 +35,71 @@ class Publisher:
         self._max_concurrent = max_concurrent
         self._answered = answered
         self._waiting: deque[Publish] = deque()
-        """Transmissions whose tasks have not begun; the tasks take them in order."""
-        self._sending = OwnedTasks(failed=failed)
-        self._room = asyncio.Event()
+        """Transmissions that no task has taken; the tasks take them in order."""
+        self._unanswered = 0
+        self._tasks = OwnedTasks(failed=failed)
+        self._idle: list[asyncio.Future[None]] = []
+        """Each wakes a task that waits for transmissions."""
+        self._is_starting = False
+        """Whether a task was started or woken, and has not begun."""
+        self._answer = asyncio.Event()
         self.refusal = ""
         """Reason of the node's refusal of the latest transmission; empty if the node took it."""
 
     def __len__(self) -> int:
         """Return how many transmissions wait for the node's answer."""
-        return len(self._sending)
+        return self._unanswered
 
     def put(self, publication: Publish) -> None:
         """Send a transmission."""
         self._waiting.append(publication)
-        self._sending.spawn(self._work()).add_done_callback(lambda _: self._room.set())
+        self._unanswered += 1
+        self._start()
 
     async def room(self) -> None:
         """Wait, before an ephemeral transmission, until the node has fewer than ``max_concurrent`` transmissions."""
-        while len(self._sending) >= self._max_concurrent:
-            self._room.clear()
-            await self._room.wait()
+        await self._until_below(self._max_concurrent)
 
     async def idle(self) -> None:
         """Wait until the node has answered everything."""
-        await self._sending.wait()
+        await self._until_below(1)
 
     async def stop(self) -> None:
         """Cancel transmissions under way; the protocol sends them again after a restart."""
-        await self._sending.close()
+        await self._tasks.close()
+
+    async def _until_below(self, unanswered: int) -> None:
+        while self._unanswered >= unanswered:
+            self._answer.clear()
+            await self._answer.wait()
+
+    def _start(self) -> None:
+        """Let a task take the waiting transmissions: one that is idle, else a new one."""
+        if self._is_starting or not self._waiting:
+            return
+        self._is_starting = True
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():
+                idle.set_result(None)
+                return
+        self._tasks.spawn(self._work())
 
     async def _work(self) -> None:
-        publication = self._waiting.popleft()
-        result = await self._send(publication)
-        self.refusal = "" if result.accepted else result.detail
-        self._answered(publication, result)
+        """Send the waiting transmissions, one after the other; the next task takes over when the node lets one wait."""
+        while True:
+            self._is_starting = False
+            while self._waiting:
+                publication = self._waiting.popleft()
+                self._start()
+                result = await self._send(publication)
+                self.refusal = "" if result.accepted else result.detail
+                self._unanswered -= 1
+                self._answer.set()
+                self._answered(publication, result)
+            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
 
     async def _send(self, publication: Publish) -> SendResult:
         routed = RoutedMessage(

@@ -65,15 +65,16 @@ class Acknowledgement:
 class EphemeralReceipt:
     """The outcome of an ephemeral send: sent or dropped."""
 
-    def __init__(self, request_id: str, message_id: str) -> None:
+    def __init__(self, request_id: str, message_id: str, binding: LoopBinding) -> None:
         self.request_id = request_id
         """Unique for this send."""
         self.message_id = message_id
         """SHA-256 of the payload, lower-case hex."""
         self._was_sent = False
         self._failure: BaseException | None = None
-        self._changed = asyncio.Event()
-        self._binding = LoopBinding("the receipt")
+        self._changed: asyncio.Event | None = None
+        """Set while something waits for the next change."""
+        self._binding = binding
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} request {self.request_id[:8]} message {self.message_id[:8]}>"
@@ -105,23 +106,28 @@ class EphemeralReceipt:
         self._wake()
 
     def _wake(self) -> None:
-        # This wakes the present waiters only.
-        self._changed.set()
-        self._changed.clear()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def _change(self) -> None:
+        self._binding.check()
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             if self._failure is not None:
                 raise copy_of(self._failure)
-            self._binding.check()
-            await self._changed.wait()
+            await self._change()
 
 
 class Receipt(EphemeralReceipt):
     """The progress and the outcome of a send."""
 
-    def __init__(self, request_id: str, message_id: str) -> None:
-        super().__init__(request_id, message_id)
+    def __init__(self, request_id: str, message_id: str, binding: LoopBinding) -> None:
+        super().__init__(request_id, message_id, binding)
         self._total_chunks = 0
         self._sent_chunks: set[int] = set()
         self._sent_parity: set[int] = set()
@@ -141,9 +147,9 @@ class Receipt(EphemeralReceipt):
         self._failures_raised = 0
 
     @classmethod
-    def of_stored(cls, stored: StoredRequest, so_far: Progress | None) -> Receipt:
+    def of_stored(cls, stored: StoredRequest, so_far: Progress | None, binding: LoopBinding) -> Receipt:
         """Return the receipt of a stored request, with its progress if it may still be acknowledged."""
-        receipt = cls(stored.request_id, stored.message_id)
+        receipt = cls(stored.request_id, stored.message_id, binding)
         if so_far is not None:
             receipt._total_chunks, receipt._acknowledged = so_far.total_chunks, so_far.chunks_acknowledged
             receipt._sent_chunks = {index for index in so_far.chunks_sent if index < so_far.total_chunks}
@@ -241,15 +247,14 @@ class Receipt(EphemeralReceipt):
         """Yield the progress now and whenever it changes, until the request ends."""
         shown: Progress | None = None
         while True:
-            changed, progress = self._changed, self.progress
+            progress = self.progress
             if progress != shown:
                 shown = progress
                 yield progress
                 continue
             if self.has_ended or self._failure is not None:
                 return
-            self._binding.check()
-            await changed.wait()
+            await self._change()
 
     def observe(self, event: Event) -> None:
         """Note an event of this request."""
@@ -331,6 +336,7 @@ class ReceiptBook:
         self._store = store
         self._so_far = so_far
         self._is_unsaid = is_unsaid
+        self._binding = LoopBinding("the receipt")
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
     def new(self, request_id: str, message_id: str) -> Receipt:
@@ -338,13 +344,13 @@ class ReceiptBook:
         known = self._receipts.get(request_id)
         if isinstance(known, Receipt):
             return known
-        receipt = Receipt(request_id, message_id)
+        receipt = Receipt(request_id, message_id, self._binding)
         self._receipts[request_id] = receipt
         return receipt
 
     def new_ephemeral(self, request_id: str, message_id: str) -> EphemeralReceipt:
         """Return the receipt of an ephemeral send."""
-        receipt = EphemeralReceipt(request_id, message_id)
+        receipt = EphemeralReceipt(request_id, message_id, self._binding)
         self._receipts[request_id] = receipt
         return receipt
 
@@ -373,7 +379,7 @@ class ReceiptBook:
         if stored.outcome is not SendOutcome.OPEN and self._is_unsaid(stored.outcome, request_id):
             # The outcome is not durable yet; its event will follow.
             stored = replace(stored, outcome=SendOutcome.OPEN, failure=None)
-        receipt = Receipt.of_stored(stored, self._so_far(request_id))
+        receipt = Receipt.of_stored(stored, self._so_far(request_id), self._binding)
         self._receipts[request_id] = receipt
         return receipt
 

@@ -276,8 +276,7 @@ class ReliableChannel:
             wanted_id(request_id)
         known = None if request_id is None else await self._sent_before(payload, request_id)
         if known is None:
-            if self._sends_waiting or not self._started().has_room:
-                await self._room()
+            await self._room()
             if request_id is not None:
                 # During the wait for room the same request may have been accepted, and may have ended.
                 known = await self._sent_before(payload, request_id)
@@ -612,6 +611,8 @@ class ReliableChannel:
 
     async def _room(self) -> None:
         """Wait for room for a send; the sends that wait continue in the order of their calls."""
+        if not self._sends_waiting and self._started().has_room:
+            return
         self._sends_waiting += 1
         try:
             async with self._turn:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, Self
 
+from msgspec import Struct
+
 from fairway.errors import ConfigurationError, StorageError
 from fairway.events import DeliveryError, Event, MessageReceived, MessageSetAside, OrderKey
 from fairway.protocol.effects import Change
@@ -93,8 +95,7 @@ class StoredRequest:
     """The place of the message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnMessage:
+class OwnMessage(Struct, frozen=True, kw_only=True):
     """The content of a send."""
 
     request_id: str
@@ -127,8 +128,7 @@ class HistoryPage(NamedTuple):
     messages: tuple[tuple[OrderKey, MessageReceived | OwnMessage], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracePoint:
+class TracePoint(Struct, frozen=True, kw_only=True):
     """An event about a message, and when it happened."""
 
     at_ms: int
@@ -171,8 +171,7 @@ class Handling:
     """The event, once the message is set aside."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """Changes that become durable together."""
 
     changes: tuple[Change, ...] = ()

@@ -26,7 +26,7 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
-from fairway.environment import time_ns
+from fairway.environment import environment
 from fairway.errors import ConfigurationError, EventLoopError, NodeUnavailableError, StoreQueryError
 from fairway.nodes.listeners import NodeSubscriptions, criteria_of
 from fairway.nodes.local.faults import NO_FAULTS, Allowance, FaultDice, NetworkFaults
@@ -99,21 +99,22 @@ class LocalNetwork:
         faults: NetworkFaults | None = None,
         *,
         seed: int = 0,
-        clock_ns: Callable[[], int] = time_ns,
+        clock_ns: Callable[[], int] | None = None,
     ) -> None:
         """Make a network without nodes.
 
-        ``faults`` are the faults of the network, by default `NO_FAULTS`. ``clock_ns`` returns Unix nanoseconds.
+        ``faults`` are the faults of the network, by default `NO_FAULTS`. ``clock_ns`` returns Unix nanoseconds;
+        the default is the clock of the machine on which the network is made.
         """
         check_type("faults", faults, NetworkFaults | None)
         check_type("seed", seed, int)
-        check_type("clock_ns", clock_ns, Callable[[], int], "it returns Unix nanoseconds")
+        check_type("clock_ns", clock_ns, Callable[[], int] | None, "it returns Unix nanoseconds")
         self.observers = []
         self.hearing_observers = []
         self.sending_observers = []
         self.query_observers = []
         self._dice = FaultDice(faults or NO_FAULTS, seed)
-        self._clock_ns = clock_ns
+        self._now_ns = environment().time_ns if clock_ns is None else clock_ns
         self._store: Final = MemoryMessageStore(max_messages=_MAX_STORED, max_bytes=_MAX_STORED_BYTES)
         self._partition: Partition | None = None
         self._uplinks: dict[str, float] = {}
@@ -394,10 +395,6 @@ class LocalNetwork:
 
     def _now_ms(self) -> int:
         return self._now_ns() // NS_PER_MS
-
-    def _now_ns(self) -> int:
-        """Return the time on the network's own machine, not the caller's."""
-        return self._context.copy().run(self._clock_ns)
 
 
 class LocalNode(WatchedNode):
