@@ -52,12 +52,24 @@ def test_each_trouble_happens(trouble):
         Trouble.STORE_LIES: statistics.queries_belied,
         Trouble.FORGERY: happened.get("Forge"),
         Trouble.ENCRYPTION: happened.get("MessagesUndecryptable"),
+        Trouble.SIGNATURES: happened.get("SignatureRefused"),
         Trouble.PARITY: any(any(send.sds_ids.values()) for send in world.history.sends),
         Trouble.SLOW_READER: any(person.slow_ms for person in world.participants.values()),
         Trouble.RATE_LIMIT: happened.get("MessageQueued"),
         Trouble.SMALL_BUFFERS: world.options.max_unread_messages < 100,
     }
     assert signs[trouble]
+
+
+@pytest.mark.parametrize("profile", list(Profile), ids=[profile.value for profile in Profile])
+@pytest.mark.parametrize(
+    "others", [set(), {Trouble.FORGERY}, {Trouble.ENCRYPTION}], ids=["stranger", "member", "keyless"]
+)
+def test_no_name_is_forged_where_participants_sign(seed, profile, others):
+    troubles = frozenset({Trouble.SIGNATURES, Trouble.CRASH, Trouble.JOIN, *others})
+    plan = Plan(seed=seed, participants=4, duration_ms=15 * MINUTE_MS, profile=profile, troubles=troubles)
+    report = assert_holds(plan)
+    assert report.happened.get("Forge", 0) > 5
 
 
 def test_the_same_plan_gives_the_same_run():

@@ -17,6 +17,7 @@ from fairway.channel.reliable_channel import ReliableChannel
 from fairway.encryption import Encryption
 from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, StorageError
 from fairway.events import EVENT_NAMES, MessageReceived
+from fairway.identity import Identity, Members
 from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.simulation.history import History
@@ -47,6 +48,9 @@ class ChannelArguments:
     options: ReliableChannelOptions
     store: ChannelStore
     encryption: Encryption | None
+    identity: Identity | None
+    """The key of the participant, if participants sign."""
+    members: Members | None
 
 
 class Application:
@@ -83,6 +87,8 @@ class Application:
             options=given.options,
             store=given.store,
             encryption=given.encryption,
+            identity=given.identity,
+            members=given.members,
             receive=Receive.LOOP if has_loop else self._take,
         )
         self.channel = channel

@@ -41,6 +41,7 @@ class Invariant(Enum):
 
     DELIVERED = "each message reaches every participant that stays"
     ONCE = "each sent message is delivered once, and no other"
+    AUTHENTIC = "no message is delivered under a forged name, if participants sign"
     ORDER = "messages are delivered in causal order"
     ENDED = "each send ends once"
     ACKNOWLEDGED = "no acknowledgement is false"
@@ -117,8 +118,15 @@ class SendRecord:
 class History:
     """The events of a world."""
 
-    def __init__(self, options: ReliableChannelOptions, now_ms: Callable[[], int], decrypt: Encryption | None) -> None:
-        """``now_ms`` returns milliseconds since the world began."""
+    def __init__(
+        self,
+        options: ReliableChannelOptions,
+        now_ms: Callable[[], int],
+        decrypt: Encryption | None,
+        *,
+        is_signed: bool = False,
+    ) -> None:
+        """``now_ms`` returns milliseconds since the world began; ``is_signed`` says whether participants sign."""
         self.now_ms = now_ms
         self.sends: list[SendRecord] = []
         self.violations: list[Violation] = []
@@ -145,6 +153,7 @@ class History:
         """Events and actions by name."""
         self._options: Final = options
         self._decrypt = decrypt
+        self._is_signed = is_signed
         self._known: Counter[str] = Counter()
         """The sends that each participant received or made, as bits."""
         self._by_request: dict[str, SendRecord] = {}
@@ -232,6 +241,8 @@ class History:
         """Note a delivery to an application."""
         self.note("receive", name, message.message_id)
         if not self.forged.isdisjoint(message.sds_ids):
+            if self._is_signed and message.sender_id in self.joined:
+                self.violate(Invariant.AUTHENTIC, f"{name} got a forged message under the name {message.sender_id}")
             return
         if not message.ephemeral and not self.ephemeral.isdisjoint(message.sds_ids):
             # Profile.LOGOS logs ephemeral messages, and a repair carries them without the ephemeral mark.

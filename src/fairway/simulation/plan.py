@@ -63,6 +63,8 @@ class Trouble(Enum):
     """A hostile member sends forged messages."""
     ENCRYPTION = "encryption"
     """Messages are encrypted; a stranger damages and repeats them."""
+    SIGNATURES = "signatures"
+    """Participants sign their messages; a stranger forges and alters messages under their names."""
     PARITY = "parity"
     """Long messages have Reed-Solomon parity, half as many segments again."""
     SLOW_READER = "slow-reader"
@@ -109,6 +111,11 @@ class Plan:
     def on_disk(self) -> bool:
         """Whether channels keep their state on simulated disks, or in memory that survives a crash."""
         return not self.troubles.isdisjoint({Trouble.POWER_CUT, Trouble.DISK_FAULT})
+
+    @property
+    def has_forger(self) -> bool:
+        """Whether somebody sends forged, damaged or repeated messages."""
+        return not self.troubles.isdisjoint({Trouble.FORGERY, Trouble.ENCRYPTION, Trouble.SIGNATURES})
 
     @classmethod
     def drawn(cls, seed: int, **given: Any) -> Self:

@@ -34,6 +34,7 @@ _OFTEN: Final = {
 }
 """Rate of each trouble for each participant and hour."""
 _FORGERIES_PER_HOUR: Final = 60.0
+_JOINING: Final = 2
 _SOON_S: Final = (-2.0, 1.5)
 """Exponents to 10 of the time in seconds from a send to a fault."""
 OK: Final = b"ok"
@@ -123,6 +124,11 @@ def first_names(plan: Plan) -> list[str]:
     return [_name(number) for number in range(plan.participants)]
 
 
+def all_names(plan: Plan) -> list[str]:
+    """Return the participants at the start, and those that may join."""
+    return [_name(number) for number in range(plan.participants + _JOINING)]
+
+
 def write_script(plan: Plan) -> list[Action]:
     """Draw the actions of a world, in the order of their times."""
     dice = Random(f"script/{plan.seed}")  # noqa: S311 - reproducible, not secret
@@ -133,7 +139,7 @@ def write_script(plan: Plan) -> list[Action]:
             stays[name] = (0, dice.randint(1, plan.duration_ms))
             actions.append(Leave(at_ms=stays[name][1], name=name))
     if Trouble.JOIN in plan.troubles:
-        for number in range(plan.participants, plan.participants + 2):
+        for number in range(plan.participants, plan.participants + _JOINING):
             stays[_name(number)] = (dice.randint(1, plan.duration_ms), plan.duration_ms)
             actions.append(Join(at_ms=stays[_name(number)][0], name=_name(number)))
     for name, (first, last) in stays.items():
@@ -149,7 +155,7 @@ def write_script(plan: Plan) -> list[Action]:
         side = frozenset(dice.sample(sorted(stays), dice.randint(1, len(stays) - 1)))
         at_ms = dice.randint(1, plan.duration_ms)
         actions.append(Split(at_ms=at_ms, name="", side=side, for_ms=dice.randint(1, 8) * MINUTE_MS))
-    if plan.troubles & {Trouble.FORGERY, Trouble.ENCRYPTION}:
+    if plan.has_forger:
         for at_ms in _times(dice, _FORGERIES_PER_HOUR, 0, plan.duration_ms):
             actions.append(Forge(at_ms=at_ms, name="", number=dice.randrange(1 << 32)))
     return sorted(actions, key=lambda action: action.at_ms)

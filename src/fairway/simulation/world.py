@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from fairway.encryption import AesGcm
 from fairway.environment import environment
 from fairway.errors import ChannelClosedError, NodeUnavailableError, StorageError
 from fairway.events import DeliveryError, MessageDelivered
+from fairway.identity import Identity, Members
 from fairway.nodes.local import LocalNetwork, LocalNode, NetworkFaults
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.options import ReliableChannelOptions
@@ -52,6 +54,7 @@ from fairway.simulation.workload import (
     SendEphemeral,
     SendMessage,
     Split,
+    all_names,
     first_names,
     write_script,
 )
@@ -147,7 +150,8 @@ class World:
         # Machines draw nonces from their own randomness, which is that of the seed.
         random_bytes = lambda count: environment().random_bytes(count)  # noqa: E731
         self._encryption = AesGcm(bytes(range(32)), random_bytes=random_bytes) if is_encrypted else None
-        self.history = History(self.options, self._now_ms, self._encryption)
+        self._members = self._listed_members() if Trouble.SIGNATURES in plan.troubles else None
+        self.history = History(self.options, self._now_ms, self._encryption, is_signed=self._members is not None)
         self._dice = Random(f"world/{plan.seed}")  # noqa: S311 - reproducible, not secret
         self._disk = SimulatedDisk(plan.seed) if plan.on_disk else None
         self._forger: Forger | None = None
@@ -214,11 +218,26 @@ class World:
         self.network.query_observers.append(self._queried)
         if self._disk is not None:
             self._disk.on_crash = self._crash
-        if self.plan.troubles & {Trouble.FORGERY, Trouble.ENCRYPTION}:
-            is_member = Trouble.ENCRYPTION not in self.plan.troubles
-            node, clock_ns = self.network.node(FORGER), self._machine.time_ns
-            self._forger = Forger(node, self.channel_id, self.options, self.history, clock_ns, is_member=is_member)
+        if self.plan.has_forger:
+            self._forger = Forger(
+                self.network.node(FORGER),
+                self.channel_id,
+                self.options,
+                self.history,
+                self._machine.time_ns,
+                reads=Trouble.ENCRYPTION not in self.plan.troubles,
+                identity=self._identity_of(FORGER) if self._members is not None else None,
+                is_member=self._members is None or FORGER in self._members,
+            )
             self.network.observers.append(self._forger.heard)
+
+    def _identity_of(self, name: str) -> Identity:
+        return Identity(hashlib.sha256(f"{self.plan.seed}/{name}".encode()).digest())
+
+    def _listed_members(self) -> Members:
+        """Return the keys of all participants, and of a hostile member."""
+        names = all_names(self.plan) + ([FORGER] if Trouble.FORGERY in self.plan.troubles else [])
+        return Members({name: self._identity_of(name).public_key for name in names})
 
     # The script.
 
@@ -321,6 +340,8 @@ class World:
             options=self.options,
             store=WatchedStore(name, store, participant.kept, self.history),
             encryption=self._encryption,
+            identity=self._identity_of(name) if self._members is not None else None,
+            members=self._members,
         )
         participant.application = Application(
             name, arguments, participant.wishes, self.history, participant.slow_ms, participant.dice
