@@ -27,6 +27,7 @@ RANKS = {
     "errors": 0,
     "bounded": 0,
     "units": 0,
+    "waiters": 0,
     "extras": 1,
     "foreign_code": 1,
     "type_checks": 1,

@@ -40,10 +40,13 @@ class LoopBinding:
 
         A loop that is not running can be used, because it runs no code at the same time.
         """
-        running = _running_loop()
-        if self._loop is None:
-            self._loop = running
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
         loop = self._loop
+        if loop is None:
+            loop = self._loop = running
         if loop is None:
             raise EventLoopError(f"{self._owner} needs a running event loop: use it in a coroutine")
         if loop is running:

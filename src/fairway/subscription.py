@@ -6,10 +6,11 @@ items. A reliable channel retrieves dropped messages.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, Self, TypeVar
+
+from fairway.waiters import Waiters
 
 Item = TypeVar("Item")
 
@@ -40,7 +41,7 @@ class Subscription(Generic[Item]):
         self._max_bytes = max_bytes
         self._bytes = 0
         self._on_close = on_close
-        self._arrived = asyncio.Event()
+        self._waiters = Waiters()
         self._closed = False
 
     def __len__(self) -> int:
@@ -60,7 +61,7 @@ class Subscription(Generic[Item]):
             self._next()
             self.dropped += 1
         self._items.append(item)
-        self._arrived.set()
+        self._waiters.wake()
 
     def take(self) -> list[Item]:
         """Return all waiting items, without waiting."""
@@ -73,7 +74,7 @@ class Subscription(Generic[Item]):
         """End the iteration; repeated calls are allowed."""
         if not self._closed:
             self._closed = True
-            self._arrived.set()
+            self._waiters.wake()
             self._on_close()
 
     async def next_batch(self) -> list[Item]:
@@ -94,8 +95,7 @@ class Subscription(Generic[Item]):
     async def _until_there(self) -> None:
         """Wait for an item or the end; if an item is waiting, do not yield to the event loop."""
         while not self._items and not self._closed:
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self._waiters.wait()
 
     def _next(self) -> Item:
         item = self._items.popleft()

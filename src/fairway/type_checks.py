@@ -33,7 +33,7 @@ def check_type(name: str, value: object, wanted: Any, advice: str = "") -> None:
     `True` and `False` do not count as integers, NaN not as a number, and a text or bytes not as a collection. The error
     shows only numbers, because other values may be secret.
     """
-    if _fits(value, wanted):
+    if (type(value) is wanted and wanted is not float) or _fits(value, wanted):
         return
     if inspect.isawaitable(value):
         raise ConfigurationError(

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from fairway.errors import StorageError, copy_of
 from fairway.foreign_code import as_exception
 from fairway.storage.channel_store import ChannelStore, Write
+from fairway.waiters import Waiters
 
 Item = TypeVar("Item")
 
@@ -48,7 +49,7 @@ class EffectGate(Generic[Item]):
         self._is_submitting = False
         self._is_scheduled = False
         self._is_draining = False
-        self._room = asyncio.Event()
+        self._waiters = Waiters()
         self._released = 0
         """Number of entries that left the gate."""
         self.error: StorageError | None = None
@@ -93,15 +94,13 @@ class EffectGate(Generic[Item]):
     async def room(self, at_most: int) -> None:
         """Wait until at most ``at_most`` writes are not confirmed."""
         while len(self._pending) > at_most and self.error is None:
-            self._room.clear()
-            await self._room.wait()
+            await self._waiters.wait()
 
     async def passed(self) -> None:
         """Wait until all writes submitted so far are confirmed; do not wait for later ones."""
         until = self._released + len(self._pending)
         while self._released < until and self.error is None:
-            self._room.clear()
-            await self._room.wait()
+            await self._waiters.wait()
 
     def _submit(self, write: Write, *, hurry: bool) -> None:
         self._is_submitting = True
@@ -144,7 +143,7 @@ class EffectGate(Generic[Item]):
                     self._fail(error, entry)
         finally:
             self._is_draining = False
-            self._room.set()
+            self._waiters.wake()
 
     def _fail(self, error: StorageError | None, entry: _Entry[Item]) -> None:
         first = self.error is None

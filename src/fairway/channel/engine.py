@@ -60,6 +60,7 @@ from fairway.storage.channel_store import (
 )
 from fairway.subscription import Subscription
 from fairway.visible import visible
+from fairway.waiters import Waiters
 from fairway.wire.topics import autoshard
 
 _MAX_UNCOMMITTED: Final = 2_000
@@ -124,7 +125,8 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._tasks = OwnedTasks(failed=self._fail)
         self._ciphers: dict[asyncio.Future[bytes], None] = {}
-        self._made_room = asyncio.Event()
+        self._waiters = Waiters()
+        """The sends that wait for room in the protocol."""
         self._timer: asyncio.TimerHandle | None = None
         self._plans_timer = False
         self._read_ms = 0
@@ -164,7 +166,7 @@ class Engine:
         """Stop all tasks; writes under way complete."""
         await self._say_goodbye()
         self._is_running = False
-        self._made_room.set()
+        self._waiters.wake()
         if self._timer is not None:
             self._timer.cancel()
         if self.subscription is not None:
@@ -214,7 +216,7 @@ class Engine:
     def _carry_out(
         self, effects: tuple[Effect, ...], now_ms: int, *, sent: Write | None = None
     ) -> asyncio.Future[None] | None:
-        self._made_room.set()
+        self._waiters.wake()
         if not (effects or sent):
             return None
         changes: tuple[Change, ...] = ()
@@ -307,8 +309,7 @@ class Engine:
         """Wait while too many writes are under way, or too many transmissions wait."""
         await self.commits.room(_MAX_UNCOMMITTED)
         while self._is_running and self.stack.backlog >= self.stack.options.rate_limit.max_queued:
-            self._made_room.clear()
-            await self._made_room.wait()
+            await self._waiters.wait()
 
     def _release(self, item: Outward) -> None:
         match item:
@@ -531,5 +532,5 @@ class Engine:
         """Fail the channel, because one of its tasks failed."""
         if self._is_running:
             self._is_running = False
-            self._made_room.set()
+            self._waiters.wake()
             self._failed(error)

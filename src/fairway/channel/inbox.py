@@ -14,7 +14,6 @@ of a message is unique in its store and never changes. Every start hands over al
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +25,7 @@ from msgspec import Struct
 from fairway.errors import copy_of
 from fairway.events import MessageReceived
 from fairway.loop_binding import LoopBinding
+from fairway.waiters import Waiters
 
 _MAX_EPHEMERAL: Final = 1_000
 """Largest number of ephemeral messages that wait for a slow reader; further ones are dropped."""
@@ -60,7 +60,7 @@ class Inbox:
         self._coming_bytes = 0
         self._ephemeral = 0
         self._ephemeral_unread = 0
-        self._changed = asyncio.Event()
+        self._waiters = Waiters()
         self._failure: BaseException | None = None
         """The exception that the loops raise, if they have ended."""
         self._loops: WeakSet[MessageLoop] = WeakSet()
@@ -192,12 +192,12 @@ class Inbox:
             delivered = self.take()
             if delivered is not None:
                 return delivered
-            await self._changed.wait()
+            await self._waiters.wait()
         raise copy_of(self._failure)
 
     async def changed(self) -> None:
         """Wait until a message is put or finished, or the channel closes."""
-        await self._changed.wait()
+        await self._waiters.wait()
 
     @property
     def count(self) -> int:
@@ -221,8 +221,7 @@ class Inbox:
 
     def wake(self) -> None:
         """End all waits that have begun: loops and `changed` look again."""
-        self._changed.set()
-        self._changed.clear()
+        self._waiters.wake()
 
 
 class MessageLoop:

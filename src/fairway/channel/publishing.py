@@ -15,6 +15,7 @@ from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import SEND_TIMEOUT_S, RoutedMessage, SendResult, WakuNode
 from fairway.owned_tasks import OwnedTasks
 from fairway.protocol.effects import Publish
+from fairway.waiters import Waiters
 
 ANSWER_TIMEOUT_S: Final = SEND_TIMEOUT_S + 2.0
 """Longest wait for a node. It exceeds the node's own limit."""
@@ -42,7 +43,7 @@ class Publisher:
         """Each wakes a task that waits for transmissions."""
         self._is_starting = False
         """Whether a task was started or woken, and has not begun."""
-        self._answer = asyncio.Event()
+        self._waiters = Waiters()
         self.refusal = ""
         """Reason of the node's refusal of the latest transmission; empty if the node took it."""
 
@@ -70,8 +71,7 @@ class Publisher:
 
     async def _until_below(self, unanswered: int) -> None:
         while self._unanswered >= unanswered:
-            self._answer.clear()
-            await self._answer.wait()
+            await self._waiters.wait()
 
     def _start(self) -> None:
         """Let a task take the waiting transmissions: one that is idle, else a new one."""
@@ -95,7 +95,7 @@ class Publisher:
                 result = await self._send(publication)
                 self.refusal = "" if result.accepted else result.detail
                 self._unanswered -= 1
-                self._answer.set()
+                self._waiters.wake()
                 self._answered(publication, result)
             idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(idle)

@@ -6,7 +6,6 @@ request of an earlier run.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
@@ -30,6 +29,7 @@ from fairway.events import (
 )
 from fairway.loop_binding import LoopBinding
 from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest
+from fairway.waiters import Waiters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,7 @@ class EphemeralReceipt:
         """SHA-256 of the payload, lower-case hex."""
         self._was_sent = False
         self._failure: BaseException | None = None
-        self._changed: asyncio.Event | None = None
-        """Set while something waits for the next change."""
+        self._waiters = Waiters()
         self._binding = binding
 
     def __repr__(self) -> str:
@@ -98,23 +97,16 @@ class EphemeralReceipt:
                 )
             case MessageSendError(reason=why, detail=detail) if self._failure is None:
                 self._failure = DeliveryFailedError(f"the message cannot be sent: {why.value} {detail}".rstrip())
-        self._wake()
+        self._waiters.wake()
 
     def end(self, failure: BaseException) -> None:
         """Raise ``failure`` in all waiting calls, unless the request has failed already."""
         self._failure = self._failure or failure
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        self._waiters.wake()
 
     async def _change(self) -> None:
         self._binding.check()
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        await self._changed.wait()
+        await self._waiters.wait()
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         while not reached():

@@ -30,6 +30,7 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.type_checks import check_type
 from fairway.units import NS_PER_MS
 from fairway.visible import visible
+from fairway.waiters import Waiters
 from fairway.wire.envelope import Envelope, EnvelopeKind
 
 _LOG: Final = logging.getLogger("fairway.channel")
@@ -146,7 +147,7 @@ class RequestDesk:
         """The requests that no loop has taken."""
         self._handler: RequestHandler | None = None
         self._is_serving = False
-        self._changed = asyncio.Event()
+        self._waiters = Waiters()
         self._failure: BaseException | None = None
 
     async def request(self, envelope: Envelope, timeout_s: float, request_id: str | None) -> Reply:
@@ -227,7 +228,7 @@ class RequestDesk:
         while self._failure is None:
             if self._new:
                 return self._new.popitem(last=False)[1]
-            await self._changed.wait()
+            await self._waiters.wait()
         raise copy_of(self._failure)
 
     def restart(self) -> None:
@@ -240,7 +241,7 @@ class RequestDesk:
             if not outcome.done():
                 outcome.set_exception(copy_of(failure))
         self._failure = loops or failure
-        self._wake()
+        self._waiters.wake()
 
     async def close(self) -> None:
         """Stop all handlers; open requests stay in the inbox."""
@@ -287,7 +288,7 @@ class RequestDesk:
             self._expiries[number] = loop.call_later((deadline_ms - now_ms) / 1_000, self._close, number)
         if self._handler is None:
             self._new[number] = request
-            self._wake()
+            self._waiters.wake()
         else:
             self._call(number, request)
 
@@ -348,10 +349,6 @@ class RequestDesk:
             await self._send(cancel, deadline=request.expires_after_ms / 1_000)
         except FairwayError as error:
             _LOG.info("request %s could not be cancelled: %s", request.correlation_id, error)
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed.clear()
 
 
 def _silence(to: str, receipt: Receipt | None, timeout_s: float) -> str:

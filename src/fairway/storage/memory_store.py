@@ -110,7 +110,8 @@ class MemoryStore(ChannelStore):
         if not self._is_open:
             done(StorageError("this memory store is not open: open it before writing to it"))
             return
-        self._keep_rows(write.changes)
+        if write.changes:
+            self._keep_rows(write.changes)
         self._inbox.update(write.delivered)
         if write.delivered or write.sent or write.placed:
             with self._lock:
