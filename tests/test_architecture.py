@@ -69,6 +69,7 @@ EXTRAS_OF = {
     "pipeline/hdfs": {"spark", "hdfs"},
     "pipeline/report/terminal": {"spark", "cli"},
     "cli/_pipeline": {"spark", "cli"},
+    "cli/mcp": {"mcp", "cli"},
     "storage/postgres": {"postgresql"},
     "rln/field": {"rln"},
     "rln/proving": {"rln"},

@@ -31,6 +31,7 @@ def blocks(page, language):
 EXAMPLE_ADDRESS = "/ip4/127.0.0.1/tcp/60000"
 PAGES = (
     "docs/guide.md",
+    "docs/agents.md",
     "docs/identity.md",
     "docs/requests.md",
     "docs/testing.md",
