@@ -21,6 +21,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec import structs
+
 from fairway.nodes.node import RoutedMessage
 from fairway.nodes.proving import with_proof
 from fairway.rln.field import ELEMENT_BYTES, element, hash_to_field
@@ -146,7 +148,7 @@ def _forged(template: RoutedMessage, number: int) -> RoutedMessage:
     """Return a message of which all is right that can be seen without mathematics."""
     proof = SignalProof.decode(template.message.rate_limit_proof or b"")
     changed = dataclasses.replace(proof, nullifier=number.to_bytes(ELEMENT_BYTES, "little")).encode()
-    return RoutedMessage.of(_SHARD, dataclasses.replace(template.message, rate_limit_proof=changed))
+    return RoutedMessage.of(_SHARD, structs.replace(template.message, rate_limit_proof=changed))
 
 
 async def _flood_gate(

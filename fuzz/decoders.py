@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
+from msgspec import structs
+
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire import file_message, lightpush, metadata, relay_shards, store, waku_message
 from fairway.wire import filter as waku_filter
@@ -80,7 +82,7 @@ def _sds_decoder(name: str, codec: SdsCodec) -> Decoder:
         decode=codec.decode,
         encode=codec.encode,
         # nim-sds always writes the filter, an absent one as an empty one.
-        comparable=lambda m: replace(m, bloom_filter=m.bloom_filter or b"") if codec is NIM_SDS else m,
+        comparable=lambda m: structs.replace(m, bloom_filter=m.bloom_filter or b"") if codec is NIM_SDS else m,
         use=look_up,
     )
 

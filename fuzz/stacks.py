@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from fairway.errors import DecodeError, EmptyPayloadError, EncryptionError, MessageTooLargeError
 from fairway.events import MessageReceived

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from fairway.errors import MessageTooLargeError
 from fairway.events import IrretrievableMessage, MessageDelivered
@@ -37,7 +38,7 @@ def forged(room, publication, **changed):
     """Return a message whose segment says something else, under an id of its own."""
     sds = room.members["alice"].sds(publication)
     segment = replace(WAKU_SEGMENTS.decode(sds.content), **changed)
-    return replace(sds, message_id=f"forged {sds.message_id[:32]}", content=WAKU_SEGMENTS.encode(segment))
+    return structs.replace(sds, message_id=f"forged {sds.message_id[:32]}", content=WAKU_SEGMENTS.encode(segment))
 
 
 # -- Sending ---------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from dataclasses import replace
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 

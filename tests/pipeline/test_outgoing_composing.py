@@ -7,6 +7,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("pyspark")
 
@@ -61,7 +62,7 @@ def without_hints(payload: bytes, codec) -> bytes:
     """Return an SDS message that cites the same without hashes, which only whoever stamps messages at once can know."""
     message = codec.decode(payload)
     cited = tuple(entry._replace(retrieval_hint=None) for entry in message.causal_history)
-    return codec.encode(replace(message, causal_history=cited))
+    return codec.encode(structs.replace(message, causal_history=cited))
 
 
 def live(payloads, options) -> list[bytes]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 

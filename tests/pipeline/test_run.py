@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 

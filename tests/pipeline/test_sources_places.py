@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("pyspark")
 
@@ -147,7 +148,7 @@ def test_a_pattern_selects_the_topics_that_match_it_from_end_to_end(uri, pattern
 
 
 def test_the_topics_that_match_a_pattern_are_requested_from_a_database(tmp_path):
-    odd = replace(waku(3), content_topic="/app/1/\N{REPLACEMENT CHARACTER}/proto")
+    odd = structs.replace(waku(3), content_topic="/app/1/\N{REPLACEMENT CHARACTER}/proto")
     with NwakuArchive(tmp_path / "a.db") as archive:
         for number in range(3):
             archive.append(SHARD, waku(number))
@@ -528,7 +529,10 @@ def test_years_without_messages_are_not_asked_for_day_by_day():
 
 
 def test_messages_without_a_time_do_not_keep_a_node_from_being_read():
-    messages = [replace(waku(1), timestamp_ns=None), *(waku(number, step=DAY_NS) for number in range(9_000, 9_003))]
+    messages = [
+        structs.replace(waku(1), timestamp_ns=None),
+        *(waku(number, step=DAY_NS) for number in range(9_000, 9_003)),
+    ]
     client = FakeClient(messages)
     assert len([row for page in StoreNodeArchive("", client=client).pages() for row in page]) == 4
     assert len(client.queries) < 20
@@ -540,7 +544,7 @@ def test_a_node_that_refuses_even_a_second_is_an_error():
 
 
 def test_a_node_that_answers_with_proofs_gives_them():
-    archive = StoreNodeArchive("", client=FakeClient([replace(waku(1), rate_limit_proof=b"proof"), waku(2)]))
+    archive = StoreNodeArchive("", client=FakeClient([structs.replace(waku(1), rate_limit_proof=b"proof"), waku(2)]))
     assert [row.rate_limit_proof for page in archive.pages() for row in page] == [b"proof", None]
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 pytest.importorskip("pyspark")
 
@@ -91,29 +92,29 @@ def archives(folder, log):
     # Two data segments of the third file never come, and no parity of it: it stays incomplete.
     lost = {one.message_id for one in files[2][:1] + files[2][-2:]} | {team.sent[3][0].message_id}
     first = [waku for one, waku in team.sent if one.message_id not in withheld | lost]
-    first += [replace(waku, payload=AesGcm(KEY).encrypt(waku.payload)) for _, waku in sealed.sent]
+    first += [structs.replace(waku, payload=AesGcm(KEY).encrypt(waku.payload)) for _, waku in sealed.sent]
     first.append(sealed.wrapped(sealed.sent[0][1].payload))  # in clear, though the channel has a key
     for part in Segmenter(SegmentationConfig(), LIP_243).split(b"in the other wire").segments:
         nim = logos.wrapped(NIM_SDS.encode(logos.message("erin", part.content)))
-        first.append(replace(nim, meta=Profile.LOGOS.marker))
+        first.append(structs.replace(nim, meta=Profile.LOGOS.marker))
     times = [waku.timestamp_ns for waku in first]
     rng.shuffle(times)  # the order of senders' clocks has nothing to do with that of SDS
-    first = [replace(waku, timestamp_ns=time) for waku, time in zip(first, times, strict=True)]
-    first += [replace(waku, timestamp_ns=waku.timestamp_ns + SECOND_NS) for waku in rng.sample(first, 10)]
+    first = [structs.replace(waku, timestamp_ns=time) for waku, time in zip(first, times, strict=True)]
+    first += [structs.replace(waku, timestamp_ns=waku.timestamp_ns + SECOND_NS) for waku in rng.sample(first, 10)]
     first += [team.wrapped(b"\xff\xfe garbage"), team.wrapped(b"")]
     # Somebody says something else under the id of a message that is there.
     victim = team.sent[1][0]
-    first.append(team.wrapped(WAKU_SDS.encode(replace(victim, content=b"something else", sender_id="mallory"))))
+    first.append(team.wrapped(WAKU_SDS.encode(structs.replace(victim, content=b"something else", sender_id="mallory"))))
     end_ns = max(waku.timestamp_ns for waku in first)
     later = [of_id[name] for name in sorted(withheld)] + rng.sample([waku for _, waku in team.sent], 5)
-    later = [replace(waku, timestamp_ns=end_ns + (1 + n) * SECOND_NS) for n, waku in enumerate(later)]
+    later = [structs.replace(waku, timestamp_ns=end_ns + (1 + n) * SECOND_NS) for n, waku in enumerate(later)]
     for number in range(5):
         team.message("bob", b"later %d" % number)
-        later.append(replace(team.sent[-1][1], timestamp_ns=end_ns + (20 + number) * SECOND_NS))
+        later.append(structs.replace(team.sent[-1][1], timestamp_ns=end_ns + (20 + number) * SECOND_NS))
     # These reach the stores after the stream has read past their time.
     for number in range(5):
         team.message("carol", b"late %d" % number)
-        later.append(replace(team.sent[-1][1], timestamp_ns=end_ns - (1 + number) * SECOND_NS))
+        later.append(structs.replace(team.sent[-1][1], timestamp_ns=end_ns - (1 + number) * SECOND_NS))
     return SimpleNamespace(
         first={"a": rng.sample(first, len(first) * 3 // 4), "b": first, "empty": []},
         later={"a": later, "b": rng.sample(later, 6), "empty": []},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import closing
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from fairway.events import IrretrievableMessage, MessageReceived
 from fairway.options import Advanced, Delivery, Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig
@@ -97,8 +98,8 @@ def test_a_forged_segment_that_comes_late_brings_no_message_before_its_turn(peer
     profile = alice.stack.sds.profile
     message, segment = alice.sds(data[0]), profile.segments.decode(alice.sds(data[0]).content)
     content = profile.segments.encode(replace(segment, payload=bytes(len(segment.payload))))
-    forged = replace(message, message_id="forged", causal_history=(), content=content)
-    bob.receive(replace(data[0].message, payload=profile.codec.encode(forged)))
+    forged = structs.replace(message, message_id="forged", causal_history=(), content=content)
+    bob.receive(structs.replace(data[0].message, payload=profile.codec.encode(forged)))
     assert bob.payloads() == []
     bob.receive(before, *data)
     assert bob.payloads() == [b"before", FILE[:600]]
@@ -290,7 +291,7 @@ def test_whoever_cites_a_strangers_message_inside_his_segments_cannot_make_it_di
         if place == 4:
             # Where his own lost segment should stand, he puts the victim's message as though it were his.
             history = (message.causal_history[0], HistoryEntry(truth.sds_id, None, "mallory"))
-            message = dataclasses.replace(message, causal_history=history)
+            message = structs.replace(message, causal_history=history)
         forged.append(
             WakuMessage(
                 payload=mallory.stack.sds.profile.codec.encode(message),

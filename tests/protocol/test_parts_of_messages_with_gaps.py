@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fairway.events import MessageReceived
 from fairway.options import Profile, ReliableChannelOptions, SdsConfig, SegmentationConfig

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from msgspec import structs
+
 from fairway.events import (
     DeliveryError,
     IrretrievableMessage,
@@ -138,9 +140,9 @@ def test_js_a_short_or_long_bloom_field_does_not_cost_the_message(peer):
     for size in (0, 1, 100, 18_751, 18_753, 40_000):
         alice.send(f"filter of {size} bytes".encode())
         publication = alice.content()[-1]
-        message = dataclasses.replace(alice.sds(publication), bloom_filter=bytes(size))
+        message = structs.replace(alice.sds(publication), bloom_filter=bytes(size))
         payload = alice.stack.sds.profile.codec.encode(message)
-        bob.receive(dataclasses.replace(publication.message, payload=payload))
+        bob.receive(structs.replace(publication.message, payload=payload))
     assert len(bob.payloads()) == 6
 
 
@@ -247,8 +249,8 @@ def test_logos_parity_is_of_use_although_a_lost_segment_parks_the_ones_after_it(
 def test_nobody_loses_the_clock_to_a_timestamp_from_the_far_future(peer):
     alice, bob = peer("alice"), peer("bob", ReliableChannelOptions(sds=SdsConfig(repair=RepairConfig(enabled=False))))
     alice.send(b"hello")
-    message = dataclasses.replace(alice.sds(alice.content()[0]), lamport_timestamp=2**63)
+    message = structs.replace(alice.sds(alice.content()[0]), lamport_timestamp=2**63)
     payload = alice.stack.sds.profile.codec.encode(message)
-    bob.receive(dataclasses.replace(alice.content()[0].message, payload=payload))
+    bob.receive(structs.replace(alice.content()[0].message, payload=payload))
     bob.send(b"mine")
     assert bob.sds(bob.content()[0]).lamport_timestamp <= bob.now_ms + 3_600_001

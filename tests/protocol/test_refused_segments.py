@@ -6,6 +6,7 @@ import dataclasses
 import random
 
 import pytest
+from msgspec import structs
 
 from fairway.options import Profile, ReliableChannelOptions
 from fairway.protocol.sds.dependencies import LONGEST_TURNED_AWAY
@@ -29,7 +30,7 @@ def forged_from(publication, author, number=1, *, message_id=FORGED, cited=()):
     segments = author.stack.sds.profile.segments
     segment = segments.decode(sds.content)
     other = dataclasses.replace(segment, payload=random.Random(number).randbytes(len(segment.payload)))
-    said = dataclasses.replace(
+    said = structs.replace(
         sds,
         message_id=message_id,
         content=segments.encode(other),
@@ -41,7 +42,7 @@ def forged_from(publication, author, number=1, *, message_id=FORGED, cited=()):
 
 def carrier_of(publication, author, said):
     """Return the WakuMessage of another SDS message."""
-    return dataclasses.replace(publication.message, payload=author.stack.sds.profile.codec.encode(said))
+    return structs.replace(publication.message, payload=author.stack.sds.profile.codec.encode(said))
 
 
 @pytest.fixture(params=Profile)

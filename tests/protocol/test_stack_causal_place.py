@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from msgspec import structs
 
 from fairway.events import (
     IrretrievableMessage,
@@ -207,7 +208,7 @@ def test_what_waits_for_its_causal_place_is_bounded_and_what_finds_no_room_comes
         never = (HistoryEntry(f"never sent {number}"),)
         wrapped.append(
             [
-                wrap(bob, dataclasses.replace(mallory.sds(segment), causal_history=known if place else never))
+                wrap(bob, structs.replace(mallory.sds(segment), causal_history=known if place else never))
                 for place, segment in enumerate(mallory.content())
             ]
         )
@@ -237,7 +238,7 @@ def test_what_a_segment_cites_for_which_there_is_no_room_is_asked_for(peer):
     for number in range(25):
         mallory = peer(f"mallory {number}", options)
         mallory.send(bytes([number]) * 3_000)
-        bob.receive(wrap(bob, dataclasses.replace(mallory.sds(mallory.content()[0]), causal_history=known)))
+        bob.receive(wrap(bob, structs.replace(mallory.sds(mallory.content()[0]), causal_history=known)))
     payloads = [bytes(range(250)) * 16, b"after"]
     for payload in payloads:
         alice.send(payload)

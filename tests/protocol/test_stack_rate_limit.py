@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec.structs import replace
 
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.events import (
@@ -234,8 +233,8 @@ def test_nobody_waits_for_an_ephemeral_message_that_nim_sds_cites(peer):
     typing = alice.published(Purpose.EPHEMERAL)[0]
     carol.send(b"I saw it")
     [reply] = carol.content()
-    citing = dataclasses.replace(carol.sds(reply), causal_history=(HistoryEntry(typing.sds_id, None, "alice"),))
-    bob.receive(typing, dataclasses.replace(reply.message, payload=bob.stack.sds.profile.codec.encode(citing)))
+    citing = replace(carol.sds(reply), causal_history=(HistoryEntry(typing.sds_id, None, "alice"),))
+    bob.receive(typing, replace(reply.message, payload=bob.stack.sds.profile.codec.encode(citing)))
     assert bob.payloads() == [b"typing", b"I saw it"]
 
 

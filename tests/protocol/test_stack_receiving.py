@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from examples import examples
 from fairway.events import (
@@ -151,7 +152,7 @@ def test_on_the_logos_wire_a_message_without_the_marker_is_counted(peer):
     message = alice.content()[0].message
     marker = Profile.LOGOS.marker or b""
     for meta in (None, b"", marker[:-1]):
-        assert bob.receive(dataclasses.replace(message, meta=meta)) == []
+        assert bob.receive(structs.replace(message, meta=meta)) == []
     assert counts(bob) == {"unmarked": 3}
     bob.receive(message)
     assert bob.payloads() == [b"hello"]
@@ -248,7 +249,7 @@ def test_damaged_messages_are_dropped_or_harmless_and_undamaged_ones_get_through
             payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
         cut = data.draw(st.integers(0, len(payload)))
         for damaged in (bytes(payload), bytes(payload[:cut])):
-            bob.receive(dataclasses.replace(publication.message, payload=damaged))
+            bob.receive(structs.replace(publication.message, payload=damaged))
     bob.check_rows()
 
 

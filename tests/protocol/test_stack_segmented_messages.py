@@ -7,6 +7,7 @@ import hashlib
 import random
 
 import pytest
+from msgspec import structs
 
 from fairway.events import (
     DeliveryError,
@@ -122,8 +123,8 @@ def corrupted(message, peer, segment_format, *, index, sds_id=None):
     if segment.is_parity or segment.index != index:
         return message
     wrong = segment_format.encode(dataclasses.replace(segment, payload=bytes(len(segment.payload))))
-    changed = dataclasses.replace(sds, content=wrong, message_id=sds_id or sds.message_id)
-    return dataclasses.replace(message, payload=peer.stack.sds.profile.codec.encode(changed))
+    changed = structs.replace(sds, content=wrong, message_id=sds_id or sds.message_id)
+    return structs.replace(message, payload=peer.stack.sds.profile.codec.encode(changed))
 
 
 @pytest.mark.parametrize("profile", Profile)
@@ -250,7 +251,7 @@ def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
     first, last = alice.content()
     alice.answer()
     bob.receive(first)
-    carol.receive(dataclasses.replace(last.message, payload=without_history(carol, last)))
+    carol.receive(structs.replace(last.message, payload=without_history(carol, last)))
     bob.send(b"a half")
     carol.send(b"another")
     alice.receive(*bob.content(), *carol.content())
@@ -263,7 +264,7 @@ def test_two_participants_with_a_half_each_are_not_said_to_have_a_message(peer):
 
 def without_history(peer, publication):
     sds = peer.sds(publication)
-    return peer.stack.sds.profile.codec.encode(dataclasses.replace(sds, causal_history=()))
+    return peer.stack.sds.profile.codec.encode(structs.replace(sds, causal_history=()))
 
 
 def test_what_comes_in_part_is_given_up_after_enough_time_in_short_lives(peer):

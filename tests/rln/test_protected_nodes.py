@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from msgspec import structs
 
 import fairway
 from chain_node import ADDRESS, ChainNode, serving
@@ -49,7 +50,7 @@ async def proven(harbour, number=0, name="ids", payload=b"hello"):
 
 
 def changed(routed: RoutedMessage, **fields) -> RoutedMessage:
-    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(routed.message, **fields))
+    return RoutedMessage.of(routed.pubsub_topic, structs.replace(routed.message, **fields))
 
 
 def with_changed_proof(routed, **fields):

@@ -9,6 +9,7 @@ import threading
 from contextlib import AsyncExitStack
 
 import pytest
+from msgspec import structs
 
 from fairway.libp2p.errors import Libp2pError
 from fairway.libp2p.gossipsub.codec import Message, encode_message, publish_frame
@@ -44,7 +45,7 @@ def forged(routed, number):
     """Return a message of which all is right that costs a node nothing to see."""
     proof = SignalProof.decode(routed.message.rate_limit_proof)
     changed = dataclasses.replace(proof, nullifier=number.to_bytes(ELEMENT_BYTES, "little")).encode()
-    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(routed.message, rate_limit_proof=changed))
+    return RoutedMessage.of(routed.pubsub_topic, structs.replace(routed.message, rate_limit_proof=changed))
 
 
 def frame(routed):
@@ -76,10 +77,10 @@ def refused(node, fault):
 def of_unknown_root(routed, number):
     """Return a message as a member makes it who joined after the node looked at the group."""
     proof = SignalProof.decode(routed.message.rate_limit_proof)
-    message = dataclasses.replace(routed.message, timestamp_ns=routed.message.timestamp_ns + number)
+    message = structs.replace(routed.message, timestamp_ns=routed.message.timestamp_ns + number)
     signal = rln_signal(message.payload, message.content_topic, message.timestamp_ns)
     changed = dataclasses.replace(proof, root=number.to_bytes(ELEMENT_BYTES, "little"), share_x=hash_to_field(signal))
-    return RoutedMessage.of(routed.pubsub_topic, dataclasses.replace(message, rate_limit_proof=changed.encode()))
+    return RoutedMessage.of(routed.pubsub_topic, structs.replace(message, rate_limit_proof=changed.encode()))
 
 
 async def test_a_peer_that_relays_proofs_of_unknown_roots_is_not_penalised(harbour, honest):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec import structs
 
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.protocol.ratelimit import rln_signal
@@ -54,7 +55,7 @@ def message(proven):
 
 def with_field(message: WakuMessage, **changes) -> WakuMessage:
     proof = SignalProof.decode(message.rate_limit_proof)
-    return replace(message, rate_limit_proof=replace(proof, **changes).encode())
+    return structs.replace(message, rate_limit_proof=replace(proof, **changes).encode())
 
 
 def judge(validator: ProofValidator, message: WakuMessage, now_ms: int) -> SignalProof | ProofRefusal:
@@ -81,7 +82,7 @@ def test_each_message_id_of_an_epoch_admits_one_message(validator, message):
 
 @pytest.mark.parametrize("changes", [{"payload": b"hullo"}, {"content_topic": "/b/1/c/proto"}, {"timestamp_ns": 1}])
 def test_a_proof_holds_for_its_own_message_alone(validator, message, changes):
-    assert fault(judge(validator, replace(message(), **changes), NOW_MS)) is ProofFault.INVALID
+    assert fault(judge(validator, structs.replace(message(), **changes), NOW_MS)) is ProofFault.INVALID
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_an_epoch_may_be_one_off(validator, message, epoch, expected):
 def test_a_message_without_a_proof_or_with_other_bytes_is_refused(validator):
     bare = WakuMessage(payload=b"x", content_topic=TOPIC)
     assert fault(judge(validator, bare, NOW_MS)) is ProofFault.MISSING
-    assert fault(judge(validator, replace(bare, rate_limit_proof=b"\xff"), NOW_MS)) is ProofFault.MALFORMED
+    assert fault(judge(validator, structs.replace(bare, rate_limit_proof=b"\xff"), NOW_MS)) is ProofFault.MALFORMED
 
 
 def test_a_proof_with_a_root_of_a_moment_ago_is_admitted_and_one_of_long_ago_is_not(group, message, verifier):

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
+from msgspec import structs
+
 from fairway.environment import time_ns
 from fairway.errors import RlnError, RlnErrorKind
 from fairway.foreign_code import call_in_thread
@@ -95,7 +97,7 @@ async def with_proof(provider: RlnProofProvider | None, message: RoutedMessage) 
             too_many=error.kind is RlnErrorKind.BUDGET_EXHAUSTED,
             detail=str(error),
         )
-    proven = replace(bare, rate_limit_proof=proof)
+    proven = structs.replace(bare, rate_limit_proof=proof)
     return replace(message, message=proven, encoded=encode_waku_message(proven))
 
 

@@ -1,7 +1,7 @@
 """Protobuf: `parse` reads received bytes, `encode` writes messages.
 
 `parse` raises `DecodeError` for invalid bytes, and rejects too long input before parsing. Generated types stay in this
-package: decoders copy the fields into frozen dataclasses.
+package: decoders copy the fields into frozen records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Schema = TypeVar("_Schema", bound=Message)
 _DECODE_FAULTS: Final = (ProtobufDecodeError, ValueError, RecursionError)
 """Errors of the protobuf runtimes for invalid bytes. upb raises only the first. Pure Python also raises
 `UnicodeDecodeError` (a `ValueError`) for text that is not UTF-8 and, in old versions, `RecursionError`."""
-_ENCODE_FAULTS: Final = (ValueError, TypeError, ProtobufEncodeError)
+ENCODE_FAULTS: Final = (ValueError, TypeError, ProtobufEncodeError)
 """Errors of the runtimes for a number out of range, text with lone surrogates, or a wrong type."""
 
 
@@ -45,5 +45,5 @@ def encode(schema: type[Message], **fields: Any) -> bytes:
     """
     try:
         return schema(**fields).SerializeToString()
-    except _ENCODE_FAULTS as error:
+    except ENCODE_FAULTS as error:
         raise ConfigurationError(f"{schema.DESCRIPTOR.name} cannot be encoded: {error}") from error

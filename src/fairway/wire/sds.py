@@ -8,16 +8,17 @@ The Lamport timestamp and the content determine whether a message is content, sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import lru_cache, wraps
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from fairway.errors import DecodeError
+from msgspec import Struct
+
+from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
 from fairway.wire.proto import sds_pb2
-from fairway.wire.protobuf import encode, parse
+from fairway.wire.protobuf import ENCODE_FAULTS, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
 """Size of the longest message that is decoded; a WakuMessage cannot have more."""
@@ -41,8 +42,6 @@ _ALIGNMENT: Final = 16
 """Alignment of objects in memory, in bytes."""
 
 Codec = TypeVar("Codec")
-Given = TypeVar("Given")
-Result = TypeVar("Result")
 
 
 class Kind(Enum):
@@ -63,8 +62,7 @@ class HistoryEntry(NamedTuple):
     """Sender id of the cited message, for SDS-R."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SdsMessage:
+class SdsMessage(Struct, frozen=True, kw_only=True, gc=False):
     """One SDS message, of any kind and on any wire (SDS, "Message")."""
 
     message_id: str
@@ -119,32 +117,29 @@ class SdsCodec(Protocol):
         """Return the filter in a bloom field, or None without one; None is not an error."""
 
 
-def _size_bytes(name: str) -> int:
-    return len(name) if name.isascii() else len(name.encode())
-
-
 def _check_message(message_id: str, sender_id: str, channel_id: str, entries: int) -> None:
-    for name in (message_id, sender_id, channel_id):
-        if len(name) > _SHORT_NAME_LENGTH and _size_bytes(name) > MAX_NAME_LENGTH:
-            raise DecodeError(f"SDS message: an id of more than {MAX_NAME_LENGTH} bytes")
+    if (
+        len(message_id) > _SHORT_NAME_LENGTH
+        or len(sender_id) > _SHORT_NAME_LENGTH
+        or len(channel_id) > _SHORT_NAME_LENGTH
+    ):
+        _check_names(message_id.encode(), sender_id.encode(), channel_id.encode())
     if entries > MAX_ENTRIES:
         raise DecodeError(f"SDS message: {entries} entries, at most {MAX_ENTRIES} are read")
 
 
-def _check_entry(message_id: str, retrieval_hint: bytes, sender_id: str) -> None:
-    if max(_size_bytes(message_id), len(retrieval_hint), _size_bytes(sender_id)) > MAX_NAME_LENGTH:
-        raise DecodeError(f"SDS history entry: an id or a hint of more than {MAX_NAME_LENGTH} bytes")
+def _check_names(*names: bytes) -> None:
+    longest = max(map(len, names))
+    if longest > MAX_NAME_LENGTH:
+        raise DecodeError(f"SDS: an id or a hint of {longest} bytes, more than {MAX_NAME_LENGTH}")
 
 
-class _EntryReader(dict[bytes, HistoryEntry]):
-    """Decodes history entries, and caches those of at most `_REMEMBERED_LENGTH` bytes."""
+class _EntryCache(dict[bytes, HistoryEntry]):
+    """Decoded history entries by their bytes; those of at most `_REMEMBERED_LENGTH` bytes are cached."""
 
     def __init__(self, decode: Callable[[bytes], HistoryEntry]) -> None:
         super().__init__()
         self._decode = decode
-
-    def __call__(self, entries: Sequence[bytes]) -> tuple[HistoryEntry, ...]:
-        return tuple(map(self.__getitem__, entries)) if entries else ()
 
     def __missing__(self, data: bytes) -> HistoryEntry:
         entry = self._decode(data)
@@ -157,45 +152,53 @@ class _EntryReader(dict[bytes, HistoryEntry]):
 
 @lru_cache(_REMEMBERED_ENTRIES)
 def _encode_entry(entry: HistoryEntry) -> bytes:
-    message_id, retrieval_hint, sender_id = entry
-    return sds_pb2.HistoryEntry(
-        message_id=message_id, retrieval_hint=retrieval_hint, sender_id=sender_id
-    ).SerializeToString()
+    raw = sds_pb2.HistoryEntry()
+    raw.message_id, retrieval_hint, sender_id = entry
+    if retrieval_hint is not None:
+        raw.retrieval_hint = retrieval_hint
+    if sender_id is not None:
+        raw.sender_id = sender_id
+    return raw.SerializeToString()
 
 
-@_EntryReader
-def _decode_entries(data: bytes) -> HistoryEntry:
+def _decode_entry(data: bytes) -> HistoryEntry:
     raw = parse(sds_pb2.HistoryEntry, data, max_bytes=MAX_SDS_BYTES)
+    retrieval_hint: bytes | None = raw.retrieval_hint
+    sender_id: str | None = raw.sender_id
     if len(data) > MAX_NAME_LENGTH:
-        _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
-    return HistoryEntry(
-        raw.message_id,
-        raw.retrieval_hint if raw.HasField("retrieval_hint") else None,
-        raw.sender_id if raw.HasField("sender_id") else None,
-    )
+        _check_names(raw.message_id.encode(), raw.retrieval_hint, raw.sender_id.encode())
+    if not retrieval_hint and not raw.HasField("retrieval_hint"):
+        retrieval_hint = None
+    if not sender_id and not raw.HasField("sender_id"):
+        sender_id = None
+    return HistoryEntry(raw.message_id, retrieval_hint, sender_id)
 
 
-def _once(convert: Callable[[Codec, Given], Result]) -> Callable[[Codec, Given], Result]:
-    """Decode or encode, and cache the result.
+_entry_of = _EntryCache(_decode_entry).__getitem__
 
-    A process passes a received message to all its channels on a content topic. It encodes a sent message again for
-    repairs and for the store. The key of the cache is the object itself, so no bytes are compared.
+
+def _once(encode: Callable[[Codec, SdsMessage], bytes]) -> Callable[[Codec, SdsMessage], bytes]:
+    """Encode, and cache the result for a transmission, for repairs and for the store.
+
+    The key of the cache is the message itself, so no fields are compared.
     """
-    places: list[tuple[Given, Result] | None] = [None] * _RECENT_MESSAGES
+    places: list[tuple[SdsMessage, bytes] | None] = [None] * _RECENT_MESSAGES
 
-    @wraps(convert)
-    def converted(codec: Codec, given: Given) -> Result:
-        place = id(given) // _ALIGNMENT % _RECENT_MESSAGES
+    @wraps(encode)
+    def encoded(codec: Codec, message: SdsMessage) -> bytes:
+        place = id(message) // _ALIGNMENT % _RECENT_MESSAGES
         known = places[place]
-        if known is not None and known[0] is given:
+        if known is not None and known[0] is message:
             return known[1]
-        result = convert(codec, given)
-        data = given if isinstance(given, bytes) else result
-        if isinstance(data, bytes) and len(data) <= _RECENT_BYTES:
-            places[place] = given, result
-        return result
+        try:
+            data = encode(codec, message)
+        except ENCODE_FAULTS as error:
+            raise ConfigurationError(f"the SDS message cannot be encoded: {error}") from error
+        if len(data) <= _RECENT_BYTES:
+            places[place] = message, data
+        return data
 
-    return converted
+    return encoded
 
 
 class _WakuSds:
@@ -207,36 +210,48 @@ class _WakuSds:
 
     @_once
     def encode(self, message: SdsMessage) -> bytes:
-        return encode(
-            sds_pb2.SdsMessage,
-            sender_id=message.sender_id,
-            message_id=message.message_id,
-            channel_id=message.channel_id,
-            lamport_timestamp=message.lamport_timestamp,
-            causal_history=map(_encode_entry, message.causal_history),
-            bloom_filter=message.bloom_filter,
-            repair_request=map(_encode_entry, message.repair_request),
-            content=message.content,
-            vouches=message.vouches,
-        )
+        raw = sds_pb2.SdsMessage()
+        raw.sender_id = message.sender_id
+        raw.message_id = message.message_id
+        raw.channel_id = message.channel_id
+        if message.lamport_timestamp is not None:
+            raw.lamport_timestamp = message.lamport_timestamp
+        if message.causal_history:
+            raw.causal_history.extend(map(_encode_entry, message.causal_history))
+        if message.bloom_filter is not None:
+            raw.bloom_filter = message.bloom_filter
+        if message.repair_request:
+            raw.repair_request.extend(map(_encode_entry, message.repair_request))
+        if message.content is not None:
+            raw.content = message.content
+        raw.vouches = message.vouches
+        return raw.SerializeToString()
 
-    @_once
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.SdsMessage, data, max_bytes=MAX_SDS_BYTES)
-        content: bytes | None = raw.content if raw.HasField("content") else None
-        lamport: int | None = raw.lamport_timestamp if raw.HasField("lamport_timestamp") else None
-        if lamport is None and not content:
-            raise DecodeError("SDS message: neither a Lamport timestamp nor content")
+        lamport: int | None = raw.lamport_timestamp
+        bloom: bytes | None = raw.bloom_filter
+        content: bytes | None = raw.content
+        # Only a default value can be absent.
+        if not lamport and not raw.HasField("lamport_timestamp"):
+            if not content:
+                raise DecodeError("SDS message: neither a Lamport timestamp nor content")
+            lamport = None
+        if not bloom and not raw.HasField("bloom_filter"):
+            bloom = None
+        if not content and not raw.HasField("content"):
+            content = None
+        message_id, sender_id, channel_id = raw.message_id, raw.sender_id, raw.channel_id
         history, requests = raw.causal_history, raw.repair_request
-        _check_message(raw.message_id, raw.sender_id, raw.channel_id, len(history) + len(requests))
+        _check_message(message_id, sender_id, channel_id, len(history) + len(requests))
         return SdsMessage(
-            message_id=raw.message_id,
-            sender_id=raw.sender_id,
-            channel_id=raw.channel_id,
+            message_id=message_id,
+            sender_id=sender_id,
+            channel_id=channel_id,
             lamport_timestamp=lamport,
-            causal_history=_decode_entries(history),
-            bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
-            repair_request=_decode_entries(requests),
+            causal_history=tuple(map(_entry_of, history)) if history else (),
+            bloom_filter=bloom,
+            repair_request=tuple(map(_entry_of, requests)) if requests else (),
             content=content,
             vouches=raw.vouches,
         )
@@ -263,8 +278,7 @@ def _encode_nim_entries(entries: tuple[HistoryEntry, ...]) -> Iterator[bytes]:
     return (_encode_nim_entry(entry) for entry in entries if entry.message_id)
 
 
-@_EntryReader
-def _decode_nim_entries(data: bytes) -> HistoryEntry:
+def _decode_nim_entry(data: bytes) -> HistoryEntry:
     try:
         raw = parse(sds_pb2.NimHistoryEntry, data, max_bytes=MAX_SDS_BYTES)
     except DecodeError:
@@ -273,12 +287,15 @@ def _decode_nim_entries(data: bytes) -> HistoryEntry:
             bare_id = data.decode()
         except UnicodeDecodeError as error:
             raise DecodeError("nim-sds history entry: neither an entry nor a bare id") from error
-        _check_entry(bare_id, b"", "")
+        _check_names(data)
         return HistoryEntry(bare_id)
     if not raw.message_id:
         raise DecodeError("nim-sds history entry: no message id")
-    _check_entry(raw.message_id, raw.retrieval_hint, raw.sender_id)
+    _check_names(raw.message_id.encode(), raw.retrieval_hint, raw.sender_id.encode())
     return HistoryEntry(raw.message_id, raw.retrieval_hint or None, raw.sender_id or None)
+
+
+_nim_entry_of = _EntryCache(_decode_nim_entry).__getitem__
 
 
 class _NimSds:
@@ -290,8 +307,7 @@ class _NimSds:
 
     @_once
     def encode(self, message: SdsMessage) -> bytes:
-        return encode(
-            sds_pb2.NimSdsMessage,
+        return sds_pb2.NimSdsMessage(
             message_id=message.message_id,
             # nim-sds requires this field: zero for a message without a timestamp.
             lamport_timestamp=message.lamport_timestamp or 0,
@@ -302,24 +318,24 @@ class _NimSds:
             sender_id=message.sender_id,
             repair_request=_encode_nim_entries(message.repair_request),
             vouches=message.vouches,
-        )
+        ).SerializeToString()
 
-    @_once
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.NimSdsMessage, data, max_bytes=MAX_SDS_BYTES)
         for name in ("message_id", "lamport_timestamp", "channel_id", "content"):
             if not raw.HasField(name):
                 raise DecodeError(f"nim-sds message: the required field {name} is missing")
+        message_id, sender_id, channel_id = raw.message_id, raw.sender_id, raw.channel_id
         history, requests = raw.causal_history, raw.repair_request
-        _check_message(raw.message_id, raw.sender_id, raw.channel_id, len(history) + len(requests))
+        _check_message(message_id, sender_id, channel_id, len(history) + len(requests))
         return SdsMessage(
-            message_id=raw.message_id,
-            sender_id=raw.sender_id,
-            channel_id=raw.channel_id,
+            message_id=message_id,
+            sender_id=sender_id,
+            channel_id=channel_id,
             lamport_timestamp=raw.lamport_timestamp,
-            causal_history=_decode_nim_entries(history),
+            causal_history=tuple(map(_nim_entry_of, history)),
             bloom_filter=raw.bloom_filter if raw.HasField("bloom_filter") else None,
-            repair_request=_decode_nim_entries(requests),
+            repair_request=tuple(map(_nim_entry_of, requests)),
             content=raw.content,
             vouches=raw.vouches,
         )

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.proto import message_pb2
-from fairway.wire.protobuf import encode, parse
+from fairway.wire.protobuf import ENCODE_FAULTS, encode, parse
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_576
 """Size of the longest message that is parsed: js-waku's limit; nodes usually have 150 KiB (64/WAKU2-NETWORK)."""
@@ -44,8 +46,7 @@ For every other timestamp both give the same hash.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakuMessage:
+class WakuMessage(Struct, frozen=True, kw_only=True, gc=False):
     """A message of the Waku network. ``None`` means absent on the wire."""
 
     payload: bytes = b""
@@ -90,16 +91,23 @@ def encode_waku_message(message: WakuMessage) -> bytes:
     if meta is not None and len(meta) > MAX_META_BYTES:
         # 14/WAKU2-MESSAGE, "Message Attributes": the limit. Nodes refuse the whole message.
         raise ConfigurationError(f"meta has {len(meta)} bytes, at most {MAX_META_BYTES} are allowed")
-    return encode(
-        message_pb2.WakuMessage,
-        payload=message.payload,
-        content_topic=message.content_topic,
-        version=message.version,
-        timestamp=message.timestamp_ns,
-        meta=meta,
-        rate_limit_proof=message.rate_limit_proof,
-        ephemeral=message.ephemeral,
-    )
+    raw = message_pb2.WakuMessage()
+    try:
+        raw.payload = message.payload
+        raw.content_topic = message.content_topic
+        if message.version is not None:
+            raw.version = message.version
+        if message.timestamp_ns is not None:
+            raw.timestamp = message.timestamp_ns
+        if meta is not None:
+            raw.meta = meta
+        if message.rate_limit_proof is not None:
+            raw.rate_limit_proof = message.rate_limit_proof
+        if message.ephemeral is not None:
+            raw.ephemeral = message.ephemeral
+        return raw.SerializeToString()
+    except ENCODE_FAULTS as error:
+        raise ConfigurationError(f"WakuMessage cannot be encoded: {error}") from error
 
 
 def decode_waku_message(data: bytes) -> WakuMessage:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -148,7 +147,7 @@ class Rows(RuleBasedStateMachine):
     def hear_an_own_message(self, data, forgotten):
         message = data.draw(st.sampled_from(self.own))
         if forgotten:
-            message = replace(message, message_id=f"earlier {message.message_id[:3]}")
+            message = structs.replace(message, message_id=f"earlier {message.message_id[:3]}")
         self.both(lambda c: c.receive(message, b"h", self.now_ms))
 
     @rule(message_id=names)

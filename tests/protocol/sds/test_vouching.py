@@ -1,8 +1,7 @@
 """When a message has a bloom filter, and what one without vouches for."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from fairway.options import BloomPolicy, Profile, SdsConfig
 from fairway.protocol.sds.acknowledgements import Evidence

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
+from msgspec import structs
+
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery
 from fairway.wire.waku_message import encode_waku_message
 
@@ -65,5 +67,5 @@ def _forged(message: RoutedMessage, dice: random.Random) -> RoutedMessage:
     """Return a message with one bit of its payload flipped, and the unchanged message hash."""
     payload = bytearray(message.message.payload or b"\0")
     payload[dice.randrange(len(payload))] ^= 1 << dice.randrange(8)
-    altered = replace(message.message, payload=bytes(payload))
+    altered = structs.replace(message.message, payload=bytes(payload))
     return replace(message, message=altered, encoded=encode_waku_message(altered))

@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from fairway.errors import ConfigurationError, StoreQueryError
 from fairway.nodes.node import RoutedMessage, StoreQuery, WakuNode

@@ -10,8 +10,9 @@ Received bytes raise no exception: `Opener` counts and drops an unusable message
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from fairway.errors import DecodeError, DecryptionError
 from fairway.protocol.effects import AwaitCipher

@@ -12,9 +12,11 @@ bounded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from sys import intern
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from fairway.errors import EmptyPayloadError
 from fairway.options import BloomPolicy, IdRule, Profile, SdsConfig

@@ -7,10 +7,10 @@ the node's options have from the start.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Collection
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -128,7 +128,7 @@ class RelayEndpoints(Endpoints):
 
 def stamped(message: WakuMessage) -> WakuMessage:
     """Return a message; one without a timestamp gets the present time, as in nwaku."""
-    return message if message.timestamp_ns else dataclasses.replace(message, timestamp_ns=time.time_ns())
+    return message if message.timestamp_ns else structs.replace(message, timestamp_ns=time.time_ns())
 
 
 def _messages(taken: list[RoutedMessage] | None, otherwise: str) -> Response:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from fairway.options import IdRule
 from fairway.testing.archives.plan import MAX_UNIT_MESSAGES, Block, GeneratorPlan, layout_of
