@@ -81,7 +81,7 @@ def test_a_message_keeps_every_field(kept, make):
 
 def test_a_request_is_found_by_its_id_also_after_it_ended(kept, make):
     begun = make.request(1)
-    ended = replace(begun, outcome=SendOutcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"))
+    ended = make.request(1, outcome=SendOutcome.DELIVERED, ended_at_ms=9, delivered_to=("bob", "carol"))
     kept.keep(requests=(begun, make.request(2)))
     assert kept.store.request("request-1") == begun
     kept.keep(requests=(ended,))

@@ -230,30 +230,30 @@ class Engine:
         hurry = sent is not None
         for effect in effects:
             match effect:
+                case Emit(event=event):
+                    if isinstance(event, MessageReceived):
+                        hurry = True
+                        number = None if event.ephemeral else self._records.take_number()
+                        outward.append(Delivered(number, event))
+                        if not self._follows:
+                            trace.append(TracePoint(at_ms=now_ms, event=event, size_bytes=len(event.payload)))
+                        if number is not None:
+                            delivered.append((number, event))
+                            self._inbox.expect(number, event)
+                    else:
+                        outward.append(event)
+                        if not self._follows and isinstance(event, MessageEvent):
+                            trace.append(TracePoint(at_ms=now_ms, event=event))
+                        ended = self._records.ended(event, now_ms)
+                        if ended is not None:
+                            requests[ended.request_id] = ended
                 case Persist():
                     changes += effect.changes
-                case Emit(event=MessageReceived() as message):
-                    hurry = True
-                    number = None if message.ephemeral else self._records.take_number()
-                    outward.append(Delivered(number, message))
-                    if not self._follows:
-                        trace.append(TracePoint(at_ms=now_ms, event=message, size_bytes=len(message.payload)))
-                    if number is not None:
-                        delivered.append((number, message))
-                        self._inbox.expect(number, message)
                 case Placed():
                     moved = self._records.placed(effect)
                     if moved is not None:
                         requests[effect.request_id] = moved[0]
                         placed.append(moved[1])
-                case Emit(event=event):
-                    outward.append(event)
-                    if isinstance(event, MessageEvent):
-                        if not self._follows:
-                            trace.append(TracePoint(at_ms=now_ms, event=event))
-                        ended = self._records.ended(event, now_ms)
-                        if ended is not None:
-                            requests[ended.request_id] = ended
                 case _:
                     outward.append(effect)
                     hurry = True

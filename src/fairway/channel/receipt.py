@@ -7,8 +7,10 @@ request of an earlier run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (

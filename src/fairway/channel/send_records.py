@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
-from fairway.events import DeliveryError, MessageDelivered, MessageEvent, OrderKey
+from fairway.events import DeliveryError, Event, MessageDelivered, OrderKey
 from fairway.protocol.effects import Placed
 from fairway.protocol.stack import Accepted
 from fairway.storage.channel_store import ChannelStore, MessagePlace, OwnMessage, SendOutcome, StoredRequest, Write
@@ -74,7 +74,7 @@ class SendRecords:
             self._open[effect.request_id] = moved
         return moved, MessagePlace(known.number, known.size_bytes, effect.order_key, known.order_key)
 
-    def ended(self, event: MessageEvent, now_ms: int) -> StoredRequest | None:
+    def ended(self, event: Event, now_ms: int) -> StoredRequest | None:
         """Return the request that an event ends, with its outcome; None if it ends none."""
         if not isinstance(event, MessageDelivered | DeliveryError):
             return None

@@ -71,8 +71,7 @@ class SendOutcome(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRequest:
+class StoredRequest(Struct, frozen=True, kw_only=True):
     """One call of `send`."""
 
     request_id: str

@@ -169,7 +169,8 @@ class FaultDice:
 
     def delay_ms(self) -> int:
         """Return the delay of the next hop in milliseconds."""
-        return self.random.randint(self.faults.min_delay_ms, self.faults.max_delay_ms)
+        shortest, longest = self.faults.min_delay_ms, self.faults.max_delay_ms
+        return shortest if shortest == longest else self.random.randint(shortest, longest)
 
     def _happens(self, share: float) -> bool:
         # A fault that is off draws nothing, so that a new fault does not change the runs of old seeds.
