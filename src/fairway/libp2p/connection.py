@@ -272,8 +272,8 @@ class Connection:
 
     def forget(self, stream_id: int) -> None:
         """Remove a stream that has ended in both directions."""
-        self._streams.pop(stream_id, None)
-        self._stream_ended.set()
+        if self._streams.pop(stream_id, None) is not None:
+            self._stream_ended.set()
 
     # ---- for the budget of all connections
 

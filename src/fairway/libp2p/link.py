@@ -1,8 +1,8 @@
 """`Link`: a transport that is plain until the Noise handshake and encrypted after it; `Upgrader` secures it.
 
 The steps, for either side: multistream-select negotiates Noise, Noise proves the peer's identity, multistream-select
-negotiates the muxer. The caller sets one time limit for all of them. A negotiation may read bytes behind its end, and
-puts them back for the next layer. The handshake does not name muxers ("Inlining Muxer Negotiation"): js-libp2p, if it
+negotiates the muxer. The caller sets one time limit for all of them. A negotiation leaves the bytes behind its end
+unread, for the next layer. The handshake does not name muxers ("Inlining Muxer Negotiation"): js-libp2p, if it
 is offered two there, uses another one than it announces.
 """
 
@@ -28,14 +28,14 @@ from fairway.libp2p.transports.transport import ByteTransport
 class ByteChannel(Protocol):
     """A `Link` or a stream, over which a protocol is negotiated."""
 
-    async def read(self) -> bytes:
-        """Return the next bytes; ``b""`` at the end."""
+    async def peek(self) -> bytes:
+        """Return the next bytes, which stay unread; ``b""`` at the end."""
 
     async def write(self, data: bytes) -> None:
         """Send ``data``."""
 
-    def unread(self, data: bytes) -> None:
-        """Put ``data`` back: the next `read` returns it."""
+    def skip(self, size_bytes: int) -> None:
+        """Read as many bytes of those that `peek` returned."""
 
 
 class Link:
@@ -70,9 +70,14 @@ class Link:
             self._session.receive_eof()
         return b""
 
-    def unread(self, data: bytes) -> None:
-        """Put ``data`` back: the next `read` returns it."""
-        self._held = data + self._held
+    async def peek(self) -> bytes:
+        """Return the next bytes, decrypted, which stay unread; ``b""`` at the end. Errors as for `read`."""
+        self._held = await self.read()
+        return self._held
+
+    def skip(self, size_bytes: int) -> None:
+        """Read as many bytes of those that `peek` returned."""
+        self._held = self._held[size_bytes:]
 
     def send(self, data: bytes) -> None:
         """Encrypt ``data`` and pass it to the transport."""
@@ -94,16 +99,14 @@ async def negotiate(channel: ByteChannel, negotiation: MultistreamDialer | Multi
     """
     if proposal := negotiation.data_to_send():
         await channel.write(proposal)
-    while True:
-        data = await channel.read()
-        if not data:
-            raise NegotiationError("the peer left in the middle of a negotiation")
+    while data := await channel.peek():
         result = negotiation.receive_data(data)
         if answer := negotiation.data_to_send():
             await channel.write(answer)
+        channel.skip(len(data) - (0 if result is None else len(result.leftover)))
         if result is not None:
-            channel.unread(result.leftover)
             return result.protocol
+    raise NegotiationError("the peer left in the middle of a negotiation")
 
 
 MUXERS: Final[dict[str, type[Muxer]]] = {muxer.protocol: muxer for muxer in (Yamux, Mplex)}

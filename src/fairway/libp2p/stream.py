@@ -49,18 +49,15 @@ class ReceiveBuffer:
             self.data += piece
         self.size += len(piece)
 
-    def prepend(self, piece: bytes) -> None:
-        """Put bytes back at the front."""
-        self.data = piece + bytes(memoryview(self.data)[self.start :])
-        self.start = 0
-        self.size += len(piece)
+    def peek(self) -> bytes:
+        """Return all waiting bytes, which stay."""
+        return self._piece(self.start, self.start + self.size)
 
     def take(self, size: int, skip: int = 0) -> bytes:
         """Remove ``size`` bytes, which must have arrived, and return them without the first ``skip``."""
         first, self.start = self.start, self.start + size
         self.size -= size
-        with memoryview(self.data) as view:
-            taken = bytes(view[first + skip : self.start])
+        taken = self._piece(first + skip, self.start)
         if not self.size:
             self.data = b""
             self.start = 0
@@ -68,6 +65,13 @@ class ReceiveBuffer:
             del self.data[: self.start]
             self.start = 0
         return taken
+
+    def _piece(self, first: int, end: int) -> bytes:
+        """Return bytes of the queue, copied at most once."""
+        if isinstance(self.data, bytes):
+            return self.data[first:end]
+        with memoryview(self.data) as view:
+            return bytes(view[first:end])
 
     def clear(self) -> None:
         """Remove all bytes."""
@@ -153,11 +157,15 @@ class Stream:
             StreamResetError: the stream was reset, or the connection has ended.
 
         """
-        while not self._buffer.size:
-            if self._ended():
-                return b""
-            await self._arrival()
-        return self._take(min(max_bytes, self._buffer.size))
+        return self._take(min(max_bytes, self._buffer.size)) if await self._is_readable() else b""
+
+    async def peek(self) -> bytes:
+        """Return all bytes that have arrived, at least one, which stay unread; ``b""`` and errors as for `read`."""
+        return self._buffer.peek() if await self._is_readable() else b""
+
+    def skip(self, size_bytes: int) -> None:
+        """Read as many bytes of those that `peek` returned."""
+        self._take(size_bytes, size_bytes)
 
     async def read_exactly(self, size: int) -> bytes:
         """Return ``size`` bytes.
@@ -212,12 +220,6 @@ class Stream:
                     raise FrameError("the peer ended the stream within the length of a message")
                 return None
             await self._arrival()
-
-    def unread(self, data: bytes) -> None:
-        """Put ``data`` back: the next read returns it."""
-        if data:
-            self._buffer.prepend(data)
-            self.connection.consumed(self._id, -len(data))
 
     # ---- writing
 
@@ -367,8 +369,7 @@ class Stream:
         self._taken += size
         if self._taken >= _REPORT_BYTES or not self._buffer.size:
             taken, self._taken = self._taken, 0
-            if taken > 0:
-                self.connection.consumed(self._id, taken)
+            self.connection.consumed(self._id, taken)
             self._forget_if_done()
         return data
 
@@ -388,6 +389,14 @@ class Stream:
         if self._closed:
             raise StreamClosedError("this side closed the stream: nothing is read from it any more")
         return self._peer_closed
+
+    async def _is_readable(self) -> bool:
+        """Wait for a byte, and return True; False if the peer has ended its writing."""
+        while not self._buffer.size:
+            if self._ended():
+                return False
+            await self._arrival()
+        return True
 
     async def _arrival(self) -> None:
         if self._reader is not None:

@@ -121,9 +121,11 @@ class Muxer(ABC):
         """Streams that the peer opened and that are still in use."""
         self.outbound_streams = 0
         """Streams that this side opened and that are still in use."""
-        self._buffered = 0
+        self.buffered_bytes = 0
+        """Received bytes that are not consumed."""
         self._out: list[bytes | memoryview] = []
-        self._out_bytes = 0
+        self.queued_bytes = 0
+        """Size of the frames that wait for `data_to_send`."""
         self._replies = 0
         self._events: list[MuxEvent] = []
         self._arriving: StreamState | None = None
@@ -177,7 +179,8 @@ class Muxer(ABC):
         state = self._streams.get(stream_id)
         if state is not None:
             state.reading = False
-            self.consumed(stream_id, state.buffered)
+            if state.buffered:
+                self.consumed(stream_id, state.buffered)
 
     def reset(self, stream_id: int) -> None:
         """End a stream in both directions at once, unless it has ended already."""
@@ -191,7 +194,7 @@ class Muxer(ABC):
         state = self._streams.get(stream_id)
         if state is not None:
             state.buffered -= size_bytes
-            self._buffered -= size_bytes
+            self.buffered_bytes -= size_bytes
             self._give_credit(state, size_bytes)
             self._release_if_done(state)
 
@@ -199,21 +202,11 @@ class Muxer(ABC):
         """Return a stream whose bytes must be consumed before the connection is read again; None if there is none."""
         return None
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Received bytes that are not consumed."""
-        return self._buffered
-
-    @property
-    def queued_bytes(self) -> int:
-        """Size of the frames that wait for `data_to_send`."""
-        return self._out_bytes
-
     def data_to_send(self) -> bytes:
         """Remove and return all frames that wait."""
         data = b"".join(self._out)
         self._out.clear()
-        self._out_bytes = 0
+        self.queued_bytes = 0
         self._replies = 0
         return data
 
@@ -297,7 +290,7 @@ class Muxer(ABC):
 
     def _queue(self, frame: bytes | memoryview) -> None:
         self._out.append(frame)
-        self._out_bytes += len(frame)
+        self.queued_bytes += len(frame)
 
     def _queue_reply(self, frame: bytes) -> None:
         """Queue an answer, within a bound, because a peer can send requests without reading the answers."""
@@ -330,7 +323,7 @@ class Muxer(ABC):
             return
         state.gone = True
         del self._streams[state.stream_id]
-        self._buffered -= state.buffered
+        self.buffered_bytes -= state.buffered
         state.buffered = 0
         if state.outbound:
             self.outbound_streams -= 1
@@ -362,9 +355,9 @@ class Muxer(ABC):
         data = b"".join(self._chunks)
         self._chunks.clear()
         state.buffered += len(data)
-        self._buffered += len(data)
+        self.buffered_bytes += len(data)
         self._events.append(DataReceived(state.stream_id, data))
-        if self._buffered > MAX_BUFFERED_BYTES:
+        if self.buffered_bytes > MAX_BUFFERED_BYTES:
             self._reset_the_fullest()
 
     def _reset_the_fullest(self) -> None:

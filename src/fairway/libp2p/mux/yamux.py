@@ -159,7 +159,7 @@ class Yamux(Muxer):
             size = min(total - at, SEND_FRAME_BYTES)
             self._out.append(_HEADER.pack(_VERSION, _DATA, 0, state.stream_id, size))
             self._out.append(data[at : at + size])
-            self._out_bytes += 12 + size
+            self.queued_bytes += 12 + size
             at += size
         state.send_window -= total
         return total
