@@ -384,8 +384,11 @@ class Connection:
                 stream.protocol = await negotiate(stream, MultistreamListener(self._handlers.serves))
             finally:
                 too_late.cancel()
-            with self._handlers.serving(stream.protocol, self.peer_id) as handler:
+            handler = self._handlers.begin(stream.protocol, self.peer_id)
+            try:
                 await handler(stream)
+            finally:
+                self._handlers.end(stream.protocol, self.peer_id)
             await stream.close()
         except BaseException:
             # After any error the stream is reset, so that the peer stops using it.

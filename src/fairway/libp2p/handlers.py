@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +29,7 @@ class Handlers:
 
     def __init__(self) -> None:
         self._served: dict[str, _Served] = {}
-        self._open: Counter[tuple[str, PeerId]] = Counter()
+        self._open: dict[tuple[str, PeerId], int] = {}
 
     def add(self, protocol: str, handler: StreamHandler, max_streams_per_peer: int | None) -> None:
         """Serve a protocol; one that is served already gets the new handler."""
@@ -49,9 +47,8 @@ class Handlers:
         """Whether a protocol is served."""
         return protocol in self._served
 
-    @contextmanager
-    def serving(self, protocol: str, peer_id: PeerId) -> Iterator[StreamHandler]:
-        """Return the handler for one more stream of a peer; the stream counts as open inside the block.
+    def begin(self, protocol: str, peer_id: PeerId) -> StreamHandler:
+        """Return the handler for one more stream of a peer, which counts as open until `end`.
 
         Raises:
             LimitError: the peer has too many streams of that protocol open.
@@ -62,12 +59,15 @@ class Handlers:
         if served is None:
             raise NegotiationError(f"{protocol} is not served")
         key = (protocol, peer_id)
-        if self._open[key] >= served.max_streams_per_peer:
+        count = self._open.get(key, 0)
+        if count >= served.max_streams_per_peer:
             raise LimitError(f"{peer_id} has {served.max_streams_per_peer} streams of {protocol} open already")
-        self._open[key] += 1
-        try:
-            yield served.handler
-        finally:
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
+        self._open[key] = count + 1
+        return served.handler
+
+    def end(self, protocol: str, peer_id: PeerId) -> None:
+        """Note that a stream for which `begin` returned a handler has ended."""
+        key = (protocol, peer_id)
+        count = self._open.pop(key) - 1
+        if count:
+            self._open[key] = count

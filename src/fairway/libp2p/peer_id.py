@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b32decode, b32encode
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from fairway.libp2p.errors import IdentityError
 from fairway.libp2p.keys import PublicKey
@@ -30,8 +31,7 @@ _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BASE36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PeerId:
+class PeerId(Struct, frozen=True, order=True):
     """The id of a peer. Raises `IdentityError` for a multihash that cannot be that of a key."""
 
     multihash: bytes
