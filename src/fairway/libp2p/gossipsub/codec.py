@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
+from msgspec import Struct
+
 from fairway.libp2p.decoding import parse_message
 from fairway.libp2p.errors import FrameError
 from fairway.libp2p.proto import gossipsub_pb2
@@ -88,8 +90,7 @@ class Rpc:
     control: tuple[Control, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """A message under StrictNoSign."""
 
     topic: str

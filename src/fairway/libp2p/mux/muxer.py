@@ -11,43 +11,39 @@ stream that has ended is skipped: the peer may have sent it before it learned of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, Final
+
+from msgspec import Struct
 
 from fairway.libp2p.errors import FrameError, LimitError, StreamClosedError
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOpened:
+class StreamOpened(Struct, frozen=True):
     """The peer opened a stream, which the muxer has accepted."""
 
     stream_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class DataReceived:
+class DataReceived(Struct, frozen=True):
     """Bytes arrived on a stream; the application calls ``consumed`` once it has read them."""
 
     stream_id: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WindowOpened:
+class WindowOpened(Struct, frozen=True):
     """The peer allows more bytes on a stream (yamux only)."""
 
     stream_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteWriteClosed:
+class RemoteWriteClosed(Struct, frozen=True):
     """The peer has ended its writing on a stream; this side may still write."""
 
     stream_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamWasReset:
+class StreamWasReset(Struct, frozen=True):
     """A stream has ended in both directions, and the muxer has removed it."""
 
     stream_id: int
