@@ -23,6 +23,7 @@ def benchmarks() -> list[Benchmark]:
         ("network: light push, 100 KB, 1 client", partial(_push, clients=1, size=100_000)),
         ("network: reliable channel, 1 KiB, 64 senders side by side", partial(_channel, per_second=0)),
         ("network: reliable channel, 1 KiB, 1,000 offered a second", partial(_channel, per_second=1_000)),
+        ("network: CPU for a message, 1 KiB, both clients and node", _cpu),
         ("network: filter, 1 KiB to 200 subscribers", _fanout),
     ]
     return [Benchmark(name=name, measure=measure) for name, measure in measures]
@@ -43,6 +44,12 @@ def _channel(session: Session, *, per_second: float) -> Figure:
     costs = ", ".join(f"{name} {cpu_ms:.2f}" for name, cpu_ms in got["cpu_ms"].items())
     remark = f"send to receive p50 {got['p50_ms']:.2f} ms, p99 {got['p99_ms']:.2f} ms; ms of CPU for each: {costs}"
     return Figure(ours=got["rate"], unit="messages/s", remark=remark)
+
+
+def _cpu(session: Session) -> Figure:
+    cpu_ms = _measured("channel", messages=1_000 if session.quick else 10_000, size=1_024)["cpu_ms"]
+    remark = ", ".join(f"{name} {each_ms:.2f}" for name, each_ms in cpu_ms.items())
+    return Figure(ours=sum(cpu_ms.values()), unit="ms", remark=remark)
 
 
 def _fanout(session: Session) -> Figure:
