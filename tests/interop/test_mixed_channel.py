@@ -17,7 +17,8 @@ from dataclasses import replace
 import pytest
 
 import fairway
-from fairway.events import MessageAcknowledged
+from fairway.events import MessageAcknowledged, SignatureFault, SignatureRefused
+from fairway.identity import Identity
 from fairway.libp2p.peer_id import PeerId
 from fairway.options import BloomPolicy, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.encryption import EciesPayload, SymmetricPayload, generate_private_key, get_public_key
@@ -102,9 +103,14 @@ async def mixed(
     beyond=None,
     options=OUR_OPTIONS,
     js_options=JS_OPTIONS,
+    js_name="js",
+    js_key=None,
+    **signatures,
 ):
-    """``beyond`` is the address of a node behind ours, and where our participant is."""
+    """``beyond`` is the address of a node behind ours, and where our participant is; js-waku signs with ``js_key``."""
     cipher, told = ciphers(kind)
+    if js_key is not None:
+        told["signWith"] = text(js_key)
     peers = () if beyond is None else (beyond,)
     node = await ServiceNode.start(
         ServiceOptions(
@@ -124,7 +130,7 @@ async def mixed(
         "contentTopic": TOPIC,
         "peers": [address],
         "channel": "mixed",
-        "sender": "js",
+        "sender": js_name,
         "options": js_options,
         "encryption": told,
     }
@@ -132,7 +138,7 @@ async def mixed(
         await until(lambda: not peers or parts_of(node).relay.peers_of(SHARD))
         async with js_peer("light.mjs", "js", settings) as js, await fairway.connect(beyond or address) as client:
             channel = await fairway.create_reliable_channel(
-                client, "mixed", "python", TOPIC, options=options, encryption=cipher
+                client, "mixed", "python", TOPIC, options=options, encryption=cipher, **signatures
             )
             async with channel:
                 yield js, channel, node
@@ -253,6 +259,64 @@ def test_with_go_waku_between_us_and_js_waku_nothing_is_lost_either(js_peer, go_
             async with mixed(js_peer, loss=loss, seed=seed, beyond=ready["multiaddrs"][0]) as (js, channel, _):
                 sent, got = await converse(js, channel, seed=seed, count=12, pause_s=0.2)
                 assert sorted(got) == sorted(sent), f"seed {seed}"
+
+    run(work())
+
+
+@pytest.mark.full
+def test_js_waku_skips_the_signatures_of_a_channel_that_accepts_both(js_peer, seed):
+    identity = Identity.new()
+
+    async def work():
+        ways = {"identity": identity, "members": {"python": identity.public_key}, "require_signatures": False}
+        async with mixed(js_peer, loss=0.3, seed=seed, **ways) as (js, channel, _):
+            sent, got = await converse(js, channel, seed=seed, count=len(SIZES), pause_s=0.2)
+            assert sorted(got) == sorted(sent), f"seed {seed}"
+            assert channel.statistics().protocol.unverified == 0
+
+    run(work())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["symmetric", "ecies"])
+def test_js_waku_signs_its_payloads_as_a_member_and_verifies_ours(js_peer, seed, kind):
+    """js-waku signs payloads of 26/WAKU2-PAYLOAD; we sign them with a key of secp256k1."""
+    identity, js_key = Identity.new("secp256k1"), generate_private_key()
+
+    async def work():
+        ways = {"identity": identity, "members": {"js": get_public_key(js_key)}}
+        async with mixed(js_peer, kind=kind, js_key=js_key, **ways) as (js, channel, _):
+            sent, got = await converse(js, channel, seed=seed, count=len(SIZES), pause_s=0.2)
+            assert sorted(got) == sorted(sent), f"seed {seed}"
+            assert channel.statistics().protocol.unverified == 0
+            signers = {event["signedBy"] for event in js.of("message-received")}
+            assert text(identity.public_key) in signers
+            assert signers <= {text(identity.public_key), text(get_public_key(js_key))}
+
+    run(work())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", [None, "symmetric"], ids=["unsigned", "signed by another"])
+def test_js_waku_under_the_name_of_a_member_is_refused(js_peer, kind):
+    identities = {name: Identity.new("secp256k1") for name in ("python", "alice", "mallory")}
+    members = {name: identity.public_key for name, identity in identities.items()}
+    js_key = identities["mallory"].secret if kind else None
+
+    async def work():
+        ways = {"identity": identities["python"], "members": members}
+        async with mixed(js_peer, kind=kind, js_name="alice", js_key=js_key, **ways) as (js, channel, _):
+            refusals = channel.events()
+            js.tell("send", payload=text(b"I am alice"))
+            async for event in refusals:
+                if isinstance(event, SignatureRefused):
+                    break
+            fault, signer = (SignatureFault.WRONG_KEY, "mallory") if kind else (SignatureFault.UNSIGNED, None)
+            assert (event.sender_id, event.fault, event.signer) == ("alice", fault, signer)
+            # Its retransmissions are refused, too.
+            await until(lambda: channel.statistics().protocol.unverified > 2)
+            assert await channel.history(10) == []
+            assert not js.of("message-acknowledged")
 
     run(work())
 

@@ -23,14 +23,15 @@ const routingInfo = createRoutingInfo(networkConfig, { contentTopic, shardId: sh
 
 function codec() {
   const plain = { contentTopic, routingInfo };
+  const sigPrivKey = encryption?.signWith && bytes(encryption.signWith);
   switch (encryption?.kind) {
     case "symmetric": {
       const symKey = bytes(encryption.key);
-      return [symmetric.createEncoder({ ...plain, symKey }), symmetric.createDecoder(contentTopic, routingInfo, symKey)];
+      return [symmetric.createEncoder({ ...plain, symKey, sigPrivKey }), symmetric.createDecoder(contentTopic, routingInfo, symKey)];
     }
     case "ecies": {
       const publicKey = bytes(encryption.publicKey);
-      return [ecies.createEncoder({ ...plain, publicKey }), ecies.createDecoder(contentTopic, routingInfo, bytes(encryption.privateKey))];
+      return [ecies.createEncoder({ ...plain, publicKey, sigPrivKey }), ecies.createDecoder(contentTopic, routingInfo, bytes(encryption.privateKey))];
     }
     default:
       return [createEncoder(plain), createDecoder(contentTopic, routingInfo)];
@@ -60,6 +61,8 @@ const [encoder, decoder] = codec();
 const message = (seen) => ({
   payload: text(seen.payload),
   hash: seen.hashStr,
+  // The key that js-waku recovered from the signature, which verifies it.
+  signedBy: seen.signaturePublicKey && text(seen.signaturePublicKey),
   sentAt: seen.timestamp?.getTime(),
   receivedAt: Date.now(),
 });
