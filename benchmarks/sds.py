@@ -75,7 +75,8 @@ def exchange(alice: MessageChannel, bob: MessageChannel, numbers: range, *, wire
         alice.add_hint(message.message_id, HINT)
         encoded = None
         if wire:
-            encoded = WAKU_SDS.encode(message)
+            encoded = alice.retained.encoded(message.message_id)
+            assert encoded is not None, "a channel retains its newest messages, encoded"
             message = WAKU_SDS.decode(encoded)
         delivered += isinstance(bob.receive(message, HINT, now_ms, encoded)[-1], MessageReady)
         alice.journal.drain()

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import lru_cache, wraps
-from typing import Final, NamedTuple, Protocol, TypeVar
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.bloom import NIM_BLOOM, WAKU_BLOOM, BloomParameters, BloomWire
 from fairway.wire.proto import sds_pb2
-from fairway.wire.protobuf import ENCODE_FAULTS, parse
+from fairway.wire.protobuf import ENCODE_FAULTS, encode, parse
 
 MAX_SDS_BYTES: Final = 1_048_576
 """Size of the longest message that is decoded; a WakuMessage cannot have more."""
@@ -35,13 +35,6 @@ _REMEMBERED_ENTRIES: Final = 16_384
 """Cached history entries, about 500 bytes each; consecutive messages repeat most of their entries."""
 _REMEMBERED_LENGTH: Final = 512
 """Bytes of the longest cached entry."""
-_RECENT_MESSAGES: Final = 31
-_RECENT_BYTES: Final = 65_536
-"""Bytes of the longest cached message."""
-_ALIGNMENT: Final = 16
-"""Alignment of objects in memory, in bytes."""
-
-Codec = TypeVar("Codec")
 
 
 class Kind(Enum):
@@ -177,30 +170,6 @@ def _decode_entry(data: bytes) -> HistoryEntry:
 _entry_of = _EntryCache(_decode_entry).__getitem__
 
 
-def _once(encode: Callable[[Codec, SdsMessage], bytes]) -> Callable[[Codec, SdsMessage], bytes]:
-    """Encode, and cache the result for a transmission, for repairs and for the store.
-
-    The key of the cache is the message itself, so no fields are compared.
-    """
-    places: list[tuple[SdsMessage, bytes] | None] = [None] * _RECENT_MESSAGES
-
-    @wraps(encode)
-    def encoded(codec: Codec, message: SdsMessage) -> bytes:
-        place = id(message) // _ALIGNMENT % _RECENT_MESSAGES
-        known = places[place]
-        if known is not None and known[0] is message:
-            return known[1]
-        try:
-            data = encode(codec, message)
-        except ENCODE_FAULTS as error:
-            raise ConfigurationError(f"the SDS message cannot be encoded: {error}") from error
-        if len(data) <= _RECENT_BYTES:
-            places[place] = message, data
-        return data
-
-    return encoded
-
-
 class _WakuSds:
     """The wire of the SDS specification and js-waku."""
 
@@ -208,24 +177,26 @@ class _WakuSds:
     bloom = WAKU_BLOOM
     no_bloom: bytes | None = None
 
-    @_once
     def encode(self, message: SdsMessage) -> bytes:
         raw = sds_pb2.SdsMessage()
-        raw.sender_id = message.sender_id
-        raw.message_id = message.message_id
-        raw.channel_id = message.channel_id
-        if message.lamport_timestamp is not None:
-            raw.lamport_timestamp = message.lamport_timestamp
-        if message.causal_history:
-            raw.causal_history.extend(map(_encode_entry, message.causal_history))
-        if message.bloom_filter is not None:
-            raw.bloom_filter = message.bloom_filter
-        if message.repair_request:
-            raw.repair_request.extend(map(_encode_entry, message.repair_request))
-        if message.content is not None:
-            raw.content = message.content
-        raw.vouches = message.vouches
-        return raw.SerializeToString()
+        try:
+            raw.sender_id = message.sender_id
+            raw.message_id = message.message_id
+            raw.channel_id = message.channel_id
+            if message.lamport_timestamp is not None:
+                raw.lamport_timestamp = message.lamport_timestamp
+            if message.causal_history:
+                raw.causal_history.extend(map(_encode_entry, message.causal_history))
+            if message.bloom_filter is not None:
+                raw.bloom_filter = message.bloom_filter
+            if message.repair_request:
+                raw.repair_request.extend(map(_encode_entry, message.repair_request))
+            if message.content is not None:
+                raw.content = message.content
+            raw.vouches = message.vouches
+            return raw.SerializeToString()
+        except ENCODE_FAULTS as error:
+            raise ConfigurationError(f"SdsMessage cannot be encoded: {error}") from error
 
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.SdsMessage, data, max_bytes=MAX_SDS_BYTES)
@@ -305,9 +276,9 @@ class _NimSds:
     bloom = NIM_BLOOM
     no_bloom: bytes | None = b""
 
-    @_once
     def encode(self, message: SdsMessage) -> bytes:
-        return sds_pb2.NimSdsMessage(
+        return encode(
+            sds_pb2.NimSdsMessage,
             message_id=message.message_id,
             # nim-sds requires this field: zero for a message without a timestamp.
             lamport_timestamp=message.lamport_timestamp or 0,
@@ -318,7 +289,7 @@ class _NimSds:
             sender_id=message.sender_id,
             repair_request=_encode_nim_entries(message.repair_request),
             vouches=message.vouches,
-        ).SerializeToString()
+        )
 
     def decode(self, data: bytes) -> SdsMessage:
         raw = parse(sds_pb2.NimSdsMessage, data, max_bytes=MAX_SDS_BYTES)

@@ -118,7 +118,7 @@ class Sending:
         if waiting is None:
             return []
         try:
-            encoded = self._sds.encode(waiting.message)
+            encoded = self._sds.retained.encoded(segment.sds_id) or self._sds.encode(waiting.message)
         except FairwayError as error:
             return self.sends.fail(segment, SendErrorReason.ENCODING_FAILED, str(error), now_ms)
         return Transmission(

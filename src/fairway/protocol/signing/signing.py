@@ -85,19 +85,7 @@ class Signing:
         Equal messages have equal bytes, because signatures are deterministic.
         """
         key = self._key
-        if key is None:
-            return codec.encode
-        latest: SdsMessage | None = None
-        encoded = b""
-
-        def encode(message: SdsMessage) -> bytes:
-            # SDS and the sender encode a new message one after the other.
-            nonlocal latest, encoded
-            if latest is not message:
-                latest, encoded = message, self._sign(key, codec.encode(message))
-            return encoded
-
-        return encode
+        return codec.encode if key is None else lambda message: self._sign(key, codec.encode(message))
 
     def admits(self, message: SdsMessage, encoded: bytes, frame_signer: bytes | None, now_ms: int) -> bool:
         """Return whether SDS may read a message: of this channel, and with every signature that it must have.
