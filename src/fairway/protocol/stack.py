@@ -67,7 +67,7 @@ _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
 _NO_PROOF: Final = RlnError(RlnErrorKind.TRANSIENT, "no proof came")
 _CLOCK_SET_BACK_MS: Final = 1_000
 """Step back of the clock beyond which all times are planned anew."""
-_CHANGE_NOTHING_AGAIN: Final = frozenset({Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN})
+_CHANGE_NOTHING_AGAIN: Final = (Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN)
 """Reasons to ignore a message that also hold if the same transmission arrives again."""
 
 
@@ -564,10 +564,12 @@ class Stack:
         )
         if not from_store:
             self._sending.retries.heard(message.sender_id, now_ms)
+        changes_nothing_again = bool(message.causal_history)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=from_store)
-        ignored = [outcome.why for outcome in outcomes if isinstance(outcome, MessageIgnored)]
-        if message.causal_history and _CHANGE_NOTHING_AGAIN.issuperset(ignored):
+            if isinstance(outcome, MessageIgnored) and outcome.why not in _CHANGE_NOTHING_AGAIN:
+                changes_nothing_again = False
+        if changes_nothing_again:
             self._opener.note_processed(transmission)
         if judgement is Judgement.NO_ROOM:
             self._query_on_connect.turn_away(transmission.message_hash, now_ms)
@@ -602,7 +604,8 @@ class Stack:
         while outcomes:
             for outcome in outcomes:
                 effects += self._act_on(outcome, now_ms)
-            outcomes = self.sds.stop_waiting(self._undelivered.lost_segments.take_unneeded(), now_ms)
+            unneeded = self._undelivered.lost_segments.take_unneeded()
+            outcomes = self.sds.stop_waiting(unneeded, now_ms) if unneeded else []
         return effects
 
     def _act_on(self, outcome: SdsOutcome, now_ms: int) -> list[Effect]:

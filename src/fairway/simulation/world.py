@@ -154,6 +154,7 @@ class World:
         self.history = History(self.options, self._now_ms, self._encryption, is_signed=self._members is not None)
         self._dice = Random(f"world/{plan.seed}")  # noqa: S311 - reproducible, not secret
         self._disk = SimulatedDisk(plan.seed) if plan.on_disk else None
+        self._max_delay_ms = plan.faults().max_delay_ms
         self._forger: Forger | None = None
         self._loop: VirtualLoop | None = None
         self._queries: defaultdict[tuple[str, int], deque[int]] = defaultdict(deque)
@@ -499,7 +500,7 @@ class World:
         times = self._queries[name, self.history.lives[name]]
         times.append(self._now_ms())
         # A query reaches the store after a delay.
-        while times[0] <= times[-1] - MINUTE_MS + self.plan.faults().max_delay_ms:
+        while times[0] <= times[-1] - MINUTE_MS + self._max_delay_ms:
             times.popleft()
         # A minute of a jumping clock has no fixed length.
         is_counted = Trouble.CLOCK_JUMP not in self.plan.troubles

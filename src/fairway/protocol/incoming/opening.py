@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fairway.errors import DecodeError, DecryptionError
@@ -32,47 +33,24 @@ _LATEST_NS: Final = (1 << 63) - 1
 """Bounds of a timestamp, an int64 (14/WAKU2-MESSAGE). The hash is undefined beyond them."""
 
 
-class ReceivedWakuMessage:
-    """The WakuMessage that carried an SDS message, with its deterministic hash."""
+class ReceivedWakuMessage(Struct, kw_only=True):
+    """What remains of the WakuMessage that carried an SDS message."""
 
-    __slots__ = (
-        "_hash",
-        "_message",
-        "_pubsub_topic",
-        "from_store",
-        "is_ephemeral",
-        "meta",
-        "signer_key",
-        "timestamp_ns",
-    )
-
-    def __init__(
-        self, pubsub_topic: str, message: WakuMessage, message_hash: bytes | None = None, *, from_store: bool = False
-    ) -> None:
-        """``message_hash`` is the deterministic hash, if it is known."""
-        self.from_store = from_store
-        """Whether a store returned it."""
-        self.timestamp_ns = message.timestamp_ns or 0
-        self.meta = message.meta
-        self.is_ephemeral = bool(message.ephemeral)
-        """Whether it is marked as ephemeral (14/WAKU2-MESSAGE)."""
-        self.signer_key: bytes | None = None
-        """Public key that signed its payload (26/WAKU2-PAYLOAD), if signatures are verified."""
-        self._pubsub_topic = pubsub_topic
-        self._message = message
-        self._hash = message_hash
+    message_hash: bytes
+    """Its deterministic hash."""
+    timestamp_ns: int
+    meta: bytes | None
+    is_ephemeral: bool
+    """Whether it is marked as ephemeral (14/WAKU2-MESSAGE)."""
+    from_store: bool
+    """Whether a store returned it."""
+    signer_key: bytes | None = None
+    """Public key that signed its payload (26/WAKU2-PAYLOAD), if signatures are verified."""
 
     @property
     def sent_ms(self) -> int | None:
         """Return its timestamp in Unix milliseconds; None if it has none."""
         return self.timestamp_ns // NS_PER_MS if self.timestamp_ns else None
-
-    @property
-    def message_hash(self) -> bytes:
-        """Return the deterministic hash, computed on first use."""
-        if self._hash is None:
-            self._hash = message_hash(self._pubsub_topic, self._message)
-        return self._hash
 
 
 class OpenedMessage(NamedTuple):
@@ -102,9 +80,12 @@ class Opener:
         self._processed = RecentHashes(_MAX_PROCESSED)
 
     def transmission_of(
-        self, message: WakuMessage, message_hash: bytes | None, *, from_store: bool
+        self, message: WakuMessage, known_hash: bytes | None, *, from_store: bool
     ) -> ReceivedWakuMessage | None:
-        """Return the transmission of a WakuMessage; None if it is not for this channel or unusable."""
+        """Return the transmission of a WakuMessage; None if it is not for this channel or unusable.
+
+        ``known_hash`` is the deterministic hash, if it is known.
+        """
         if message.content_topic != self._content_topic:
             self._tally.add("foreign_topic")
         elif len(message.payload) > self._max_received_bytes:
@@ -115,8 +96,15 @@ class Opener:
             self._tally.add("unmarked")
         else:
             self._tally.add("received")
-            if _EARLIEST_NS <= (message.timestamp_ns or 0) <= _LATEST_NS:
-                return ReceivedWakuMessage(self._pubsub_topic, message, message_hash, from_store=from_store)
+            timestamp_ns = message.timestamp_ns or 0
+            if _EARLIEST_NS <= timestamp_ns <= _LATEST_NS:
+                return ReceivedWakuMessage(
+                    message_hash=known_hash or message_hash(self._pubsub_topic, message),
+                    timestamp_ns=timestamp_ns,
+                    meta=message.meta,
+                    is_ephemeral=bool(message.ephemeral),
+                    from_store=from_store,
+                )
             self._tally.add("undecodable")
         return None
 

@@ -67,7 +67,7 @@ class OverdueRetries:
     def heard(self, name: str, now_ms: int) -> None:
         """Note a message of a participant; after a silence of `_SILENCE_MS`, or at its first message, it returns."""
         before_ms = self._heard_ms.get(name)
-        self._heard_ms[name] = now_ms
+        self._heard_ms.put(name, now_ms)
         was_silent = before_ms is None or not 0 <= now_ms - before_ms < _SILENCE_MS
         if was_silent and self._next_ms is not None:
             self._answer_soon(now_ms)
