@@ -26,6 +26,7 @@ from fairway.protocol.encryption import AesGcm
 from fairway.protocol.encryption.hook import encrypt_at_once
 from fairway.wire.sds import MAX_SDS_BYTES, HistoryEntry, SdsMessage
 from fairway.wire.segment import LIP_243, WAKU_SEGMENTS, Segment
+from fairway.wire.signature import with_signature, with_signer_key
 from made_messages import message
 
 TOPIC = "/app/1/team/proto"
@@ -298,6 +299,17 @@ def test_what_encoders_write_is_read_in_columns(profile):
     ]
     assert read_in_columns(profile, *clean) == [True] * len(clean)
     held_to_the_codecs(batch_of([(payload, None) for payload in clean]), profile=profile)
+
+
+@pytest.mark.parametrize("profile", list(Profile), ids=[profile.value for profile in Profile])
+def test_a_signed_message_is_read_in_columns_as_without_its_signature(profile):
+    unsigned = wire(profile, causal_history=(HistoryEntry("m0", b"h" * 32, "bob"),), vouches=True)
+    signed = [with_signature(covered, b"s" * 64) for covered in (unsigned, with_signer_key(unsigned, b"k" * 32))]
+    assert read_in_columns(profile, *signed) == [True, True]
+    columns = held_to_the_codecs(batch_of([(each, METAS[profile]) for each in (unsigned, *signed)]), profile=profile)
+    rows = [{**row, "message_hash": b"", "timestamp_ns": 0, "payload_bytes": 0} for row in columns.to_pylist()]
+    assert rows[0]["status"] == "ok"
+    assert rows[1] == rows[2] == rows[0]
 
 
 BAD_TEXT = (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xe2\x82", b"x" * 257, b"")
