@@ -367,6 +367,29 @@ def test_payloads_of_version_1_are_verified_by_their_own_signature():
     run_in_group(scenario)
 
 
+def test_nobody_repeats_a_message_of_js_waku_under_a_signature_of_its_own(tmp_path):
+    """The signature of a payload names its author: with trust on first use, the key of another would be trusted."""
+
+    async def scenario(group):
+        async def secp256k1(name, folder):
+            more = {"encryption": SymmetricPayload(KEY), "members": known_to(name, folder)}
+            return await member(group, name, identity=identity_of(name, "secp256k1"), **more)
+
+        alice = await secp256k1("alice", tmp_path)
+        heard = heard_by(alice)
+        js_waku = Mallory(group, SymmetricPayload(KEY, sign_with=identity_of("dave", "secp256k1").secret))
+        await js_waku.forge("dave", b"I am dave", key=None)
+        await until(lambda: heard == [b"I am dave"])
+        carol = await secp256k1("carol", tmp_path)
+        await alice.send(b"hello dave")
+        await until(lambda: carol.statistics().protocol.missing == 1)
+        await asyncio.sleep(600)
+        assert known_to("carol", tmp_path).get("alice") == identity_of("alice", "secp256k1").public_key
+        assert known_to("carol", tmp_path).get("dave") is None
+
+    run_in_group(scenario)
+
+
 @in_group()
 async def test_an_identity_with_a_secp256k1_key_signs_payloads_of_version_1_for_js_waku(group):
     sent = []

@@ -221,3 +221,8 @@ class PayloadKeyRing:
             except DecryptionError:
                 continue
         return self._ciphers[-1].open(ciphertext)
+
+
+def signs_payloads(encryption: object) -> bool:
+    """Return whether an encryption is a cipher of 26/WAKU2-PAYLOAD that signs."""
+    return isinstance(encryption, PayloadCipher | PayloadKeyRing) and encryption.signer_public_key is not None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fairway.errors import EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Limit, MessageQueued, MessageSending, OrderKey, SendErrorReason
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, emit
+from fairway.protocol.encryption.payload_v1 import signs_payloads
 from fairway.protocol.notices import Blockage
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.pending_segments import PendingSegment, PendingSegments
@@ -27,6 +28,7 @@ from fairway.protocol.outgoing.transmission_queue import HandedOut, Transmission
 from fairway.protocol.ratelimit import Membership, Priority, Upstream
 from fairway.protocol.shared import Shared
 from fairway.wire.sds import HistoryEntry
+from fairway.wire.signature import read_signature
 
 _MAX_REPAIRS: Final = 1_000
 """Queued answers to repair requests; further requests are answered when they are repeated."""
@@ -39,6 +41,7 @@ class Sending:
         self._sds, self._ciphering = shared.sds, shared.ciphering
         self._tally, self._limits = shared.tally, shared.limits
         self._sync_timer = sync_timer
+        self._signs_payloads = shared.signing is not None and signs_payloads(shared.ciphering.encryption)
         self.requests = RequestTable(shared.journal, shared.options)
         self.outbox = PendingSegments(shared.journal)
         self.outbound = TransmissionQueue(shared, membership, self._upstream, proves=proves)
@@ -226,7 +229,13 @@ class Sending:
         return self._taken(in_flight, now_ms) if answer.accepted else self._refused(in_flight, answer, now_ms)
 
     def repair(self, message_id: str, encoded: bytes) -> Transmission | list[Effect]:
-        """Return the answer to a repair request (SDS-R); an empty list if it is under way or the queue is full."""
+        """Return the answer to a repair request (SDS-R); an empty list if it is under way or the queue is full.
+
+        Our signature of a payload says that we are the author. So no answer carries a message without a signature.
+        """
+        if self._signs_payloads and read_signature(encoded) is None:
+            self._sds.not_answered(message_id)
+            return []
         is_under_way = self.outbound.is_under_way(message_id) or self.outbound.repair_is_under_way(message_id)
         if is_under_way or self.outbound.limiter.queued(Priority.REPAIR) >= _MAX_REPAIRS:
             self._sds.not_answered(message_id)
