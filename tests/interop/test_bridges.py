@@ -1,7 +1,6 @@
 """The bridges of examples/bridges between a channel and a broker, killed in the middle."""
 
 import asyncio
-import json
 import shutil
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from fairway import blocking
 from patience import PATIENCE_S
+from programs import fairway_node, running
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "bridges"
 _READINGS = 60
@@ -40,21 +40,11 @@ def _free_port():
         return server.getsockname()[1]
 
 
-@contextmanager
-def _process(*command, **options):
-    with subprocess.Popen(list(map(str, command)), **options) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.fixture
 def address():
     """The address of a `fairway node`."""
-    command = [sys.executable, "-c", "from fairway.cli import main; main()", "node", "--json"]
-    with _process(*command, stdout=subprocess.PIPE, text=True) as node:
-        yield json.loads(node.stdout.readline())["multiaddrs"][0]
+    with fairway_node() as address:
+        yield address
 
 
 @pytest.fixture
@@ -70,13 +60,13 @@ def bob(address):
 @contextmanager
 def _killed_and_started_again(*command):
     """Run a bridge; the yielded function kills it and starts it again."""
-    with ExitStack() as running:
-        bridge = running.enter_context(_process(sys.executable, *command))
+    with ExitStack() as exits:
+        bridge = exits.enter_context(running(sys.executable, *command))
 
         def kill():
             nonlocal bridge
             bridge.kill()
-            bridge = running.enter_context(_process(sys.executable, *command))
+            bridge = exits.enter_context(running(sys.executable, *command))
 
         yield kill
 
@@ -107,7 +97,7 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
 
     client.on_subscribe = lambda *_: subscribed.set()
     client.on_message = lambda _client, _data, message: heard.put((message.topic, message.payload))
-    with _process(broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL):
+    with running(broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL):
         client.connect_async("127.0.0.1", port)
         client.loop_start()
         try:
@@ -150,7 +140,7 @@ def test_a_killed_bridge_from_jetstream_sends_each_order_once(tmp_path, address,
         return messages
 
     arguments = ["-a", "127.0.0.1", "-p", str(port), "-js", "-sd", tmp_path / "jetstream"]
-    with _process(server, *arguments, stderr=subprocess.DEVNULL):
+    with running(server, *arguments, stderr=subprocess.DEVNULL):
         asyncio.run(publish())
         with _killed_and_started_again(*command) as kill:
             bob.send(b"we are open")
