@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
 
-from examples import examples
 from fairway.errors import StoreCorruptError
 from fairway.events import OrderKey, RequestSent
 from fairway.storage.backup import back_up
@@ -18,16 +12,8 @@ from fairway.storage.memory_store import MemoryStore
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_reader import StoreReader
 
-NUMBERS = st.integers(0, 7)
-KEYS = st.builds(OrderKey, st.integers(0, 5), st.sampled_from("ab"))
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(["receive", "send", "move"]), NUMBERS, KEYS),
-        st.tuples(st.sampled_from(["finish", "fail", "ask", "end", "put", "remove", "note"]), NUMBERS),
-        st.just(("reopen",)),
-    ),
-    max_size=40,
-)
+STEPS = ("receive", "send", "move", "finish", "fail", "ask", "end", "put", "remove", "note", "reopen", "compare")
+PROGRAMS, LENGTH = 8, 60
 
 
 class Program:
@@ -40,7 +26,7 @@ class Program:
         self.received = set()
         self.points = []
 
-    def do(self, step, number=0, key=None):
+    def do(self, step, number, key):
         match step:
             case "receive" if number not in self.places:
                 self.places[number] = key
@@ -71,8 +57,9 @@ class Program:
                 self.points.append(TracePoint(at_ms=number, event=event))
                 self.keep(trace=(self.points[-1],))
             case "reopen":
-                for kept in self.stores:
-                    kept.reopen()
+                self.reopen()
+            case "compare":
+                self.compare()
 
     def keep(self, **parts):
         for kept in self.stores:
@@ -91,25 +78,24 @@ class Program:
             assert reader.requests(name) == [request for request in [memory.request(name)] if request is not None]
             points = [point for point in self.points if point.names(name)]
             assert file.trace(name) == reader.trace(name) == points
+
+    def reopen(self):
         memory, file = (kept.reopen() for kept in self.stores)
         assert sorted(file.changes) == sorted(memory.changes)
         assert (file.inbox, file.handling) == (memory.inbox, memory.handling)
 
 
-@examples(0.25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=STEPS)
 @pytest.mark.parametrize("merge_after_bytes", [1, 700, 1_000_000])
 def test_a_file_answers_as_a_store_in_memory_whenever_it_merges_its_journal(
-    make, keeper, monkeypatch, merge_after_bytes, steps
+    path, make, keeper, monkeypatch, rng, merge_after_bytes
 ):
     monkeypatch.setattr("fairway.storage.sqlite_writer.MERGE_AFTER_BYTES", merge_after_bytes)
-    with tempfile.TemporaryDirectory() as folder:
-        program = Program(Path(folder) / "alice.db", make, keeper)
-        for step in steps:
-            program.do(*step)
+    for each in range(PROGRAMS):
+        program = Program(path.with_name(f"{each}.db"), make, keeper)
+        for _ in range(LENGTH):
+            program.do(rng.choice(STEPS), rng.randrange(8), OrderKey(rng.randrange(6), rng.choice("ab")))
         program.compare()
-        for kept in program.stores:
-            kept.store.close()
+        program.reopen()
 
 
 def test_a_damaged_row_of_the_journal_raises_an_error(path, make, keeper, tmp_path):

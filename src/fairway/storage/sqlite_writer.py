@@ -125,11 +125,11 @@ def _changed_rows(tail: Tail, numbers: RowNumbers) -> Iterator[tuple[Statement, 
     yield PUT_MESSAGE, messages
     new = [each for each in tail.placed.values() if each.earlier is None or each.number in tail.messages]
     yield PUT_PLACE, [(*each.order_key, each.number, each.size_bytes) for each in new]
+    finished = [(number,) for number in tail.finished]
+    yield REMOVE_UNREAD, finished
     yield PUT_UNREAD, [(number,) for number in tail.unread]
-    yield REMOVE_UNREAD, [(number,) for number in tail.finished]
-    handling = [(number, *sealed(f"handling/{number}", each)) for number, each in tail.handling.items()]
-    yield PUT_HANDLING, handling
-    yield REMOVE_HANDLING, [(number,) for number in tail.finished]
+    yield REMOVE_HANDLING, finished
+    yield PUT_HANDLING, [(number, *sealed(f"handling/{number}", each)) for number, each in tail.handling.items()]
     requests = [(key, _ended_at_ms(each), *sealed(f"requests/{key}", each)) for key, each in tail.requests.items()]
     yield PUT_REQUEST, requests
     yield PUT_POINT, list(tail.points)
