@@ -355,8 +355,8 @@ class LocalNetwork:
         if not self._dice.is_stored():
             self._counts["store_missed"] += 1
             return
-        partition = self._partition
-        self.later(self.faults.store_lag_ms, lambda: self._store_now(publisher.name, message, received_ns, partition))
+        store = partial(self._store_now, publisher.name, message, received_ns, self._partition)
+        self.later(self.faults.store_lag_ms, store)
 
     def _store_now(self, publisher: str, message: RoutedMessage, received_ns: int, partition: Partition | None) -> None:
         """Put a message into the store; ``partition`` is the partition at the time of its publication."""
