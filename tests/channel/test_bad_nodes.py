@@ -63,3 +63,26 @@ async def test_a_message_refused_for_its_timestamp_is_sent_with_another_one(grou
     assert len(stamps) > 2
     assert stamps == sorted(set(stamps))
     assert any(message.payload == payload for message in taken)
+
+
+@in_group(options=DEFAULTS)
+async def test_a_send_that_the_node_does_not_answer_delays_no_other(group):
+    alice, bob = await group.channel("alice"), await group.channel("bob")
+    node, heard = group.nodes["alice"], heard_by(bob)
+    send, silent = node.send, []
+
+    async def lose_the_first_answers(message):
+        if len(silent) < 3:
+            silent.append(message)
+            await asyncio.Event().wait()
+        return await send(message)
+
+    node.send = lose_the_first_answers
+    receipts = [await alice.send(payload) for payload in PAYLOADS]
+    async with asyncio.timeout(1):
+        for receipt in receipts[3:]:
+            await receipt.sent()
+    assert alice.statistics().publishing == 3
+    for receipt in receipts:
+        await receipt.delivered()
+    assert sorted(heard) == sorted(PAYLOADS)
