@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.events import (
@@ -44,7 +45,7 @@ class Harbour:
         payload = text.encode()
         self.history.sending(name, text, payload, by, has_deadline=has_deadline)
         if durable:
-            self.history.stored(name, Write(requests=(replace(REQUEST, request_id=text),)))
+            self.history.stored(name, Write(requests=(structs.replace(REQUEST, request_id=text),)))
         self.history.accepted(name, text)
         sds_id = f"sds {text}"
         sds = SdsMessage(message_id=sds_id, sender_id=name, channel_id="quay", lamport_timestamp=1, content=payload)
@@ -140,7 +141,7 @@ def test_a_second_late_delivery_of_a_failed_send_violates_ended(harbour, told):
     message = harbour.send("alice", "hello")
     for name in ("bob", "carol"):
         harbour.receive(name, message)
-    failed = replace(REQUEST, outcome=SendOutcome.FAILED, failure=FAILED)
+    failed = structs.replace(REQUEST, outcome=SendOutcome.FAILED, failure=FAILED)
     harbour.history.stored("alice", Write(requests=(failed,)))
     if told:
         harbour.history.told("alice", FAILED)
