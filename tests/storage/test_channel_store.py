@@ -12,6 +12,7 @@ from fairway.events import (
 )
 from fairway.protocol.effects import Change
 from fairway.storage.channel_store import Handling, SendOutcome, Write
+from fairway.storage.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -150,3 +151,14 @@ def test_the_oldest_ended_requests_are_removed_and_open_or_reopened_ones_never(t
     assert known == list(range(known[0], 3_002))
     # Old ones are removed in chunks.
     assert 10 <= len(known) <= 1_500
+
+
+def test_a_store_in_memory_takes_the_rows_from_the_state_when_it_is_opened_again(make, keeper):
+    kept = keeper(MemoryStore())
+    kept.keep(changes=(make.put("a", 1), make.put("b", 1)))
+    state = [make.put("a", 2)]
+    assert kept.store.follow(lambda: tuple(state))
+    state.append(make.put("c", 3))
+    assert kept.reopen().changes == (make.put("a", 2), make.put("c", 3))
+    kept.keep(changes=(make.removed("a"),))
+    assert kept.reopen().changes == (make.put("c", 3),)

@@ -248,7 +248,7 @@ class Engine:
                         if ended is not None:
                             requests[ended.request_id] = ended
                 case Persist():
-                    changes += effect.changes
+                    changes += () if self._follows else effect.changes
                 case Placed():
                     moved = self._records.placed(effect)
                     if moved is not None:

@@ -83,7 +83,6 @@ class MemoryStore(ChannelStore):
             )
         self._owner, self._is_open = owner, True
         if self._snapshot is not None:
-            self._tables.clear()
             self._keep_rows(self._snapshot())
             self._snapshot = None
         self._openings += 1
@@ -100,7 +99,8 @@ class MemoryStore(ChannelStore):
         )
 
     def follow(self, snapshot: Callable[[], tuple[Change, ...]]) -> bool:
-        """Keep ``snapshot`` for the next `open`."""
+        """Keep ``snapshot`` for the next `open`, in place of the rows."""
+        self._tables.clear()
         self._snapshot = snapshot
         return True
 
