@@ -160,8 +160,8 @@ def _signing_of(
     own = None if known is None else known.get(sender_id)
     if identity is None and (required or own is not None):
         raise ConfigurationError(
-            f"the other members refuse unsigned messages of {sender_id!r}: give its identity, or "
-            "require_signatures=False if others accept it without a key"
+            f"the other members refuse unsigned messages of {sender_id!r}: give its identity (--identity FILE), or "
+            "require_signatures=False (--accept-unsigned) if others accept that name without a key"
         )
     if identity is not None and own not in {None, identity.public_key}:
         raise ConfigurationError(f"the members have another key for {sender_id!r} than its identity, {identity}")
