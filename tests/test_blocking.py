@@ -16,6 +16,7 @@ from fairway.errors import ChannelClosedError, ConfigurationError, EventLoopErro
 from fairway.events import MessageReceived, MessageSent
 from fairway.files import FileReceived
 from fairway.options import ReliableChannelOptions
+from fairway.wire.envelope import Envelope
 
 _SOON = ReliableChannelOptions(sync_min_interval_ms=50)
 _PATIENCE_S = 60.0
@@ -112,6 +113,19 @@ def test_requests_are_answered_by_a_handler_or_a_loop() -> None:
         assert request.reply(b"no, thanks")
         assert answer.result(_PATIENCE_S).payload == b"no, thanks"
         assert not request.is_open
+
+
+def test_a_handler_of_requests_may_be_a_coroutine_function() -> None:
+    async def describe(request: blocking.BlockingRequest) -> bytes:
+        assert request.deadline_ms
+        return f"{request.content_type}: {bytes(request).decode()}".encode()
+
+    with _pair() as (alice, bob):
+        with pytest.raises(ConfigurationError, match="handler must be a function of a request"):
+            bob.on_request(b"tea")  # type: ignore[arg-type]
+        bob.on_request(describe)
+        question = Envelope(b"tea?", content_type="text/plain")
+        assert alice.request(question, to="bob").payload == b"text/plain: tea?"
 
 
 def test_a_message_unfinished_at_an_error_comes_again(tmp_path: Path) -> None:

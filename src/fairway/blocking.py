@@ -27,7 +27,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
@@ -46,7 +46,7 @@ from fairway.files.sending import FileDelivery
 from fairway.nodes import connecting
 from fairway.nodes.node import NodeStatus, WakuNode
 from fairway.opening import Opening
-from fairway.type_checks import check_type
+from fairway.type_checks import check_callback, check_type
 from fairway.wire.envelope import Envelope
 
 __all__ = [
@@ -226,6 +226,10 @@ class BlockingRequest(_Blocking[Request]):
     reply = _waiting(Request.reply)
     fail = _waiting(Request.fail)
 
+    def __bytes__(self) -> bytes:
+        """Return the payload."""
+        return self.payload
+
     @property
     def sender_id(self) -> str:
         """Who asks."""
@@ -235,6 +239,16 @@ class BlockingRequest(_Blocking[Request]):
     def payload(self) -> bytes:
         """What is asked, without the envelope."""
         return self._inner.payload
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the payload; empty if it is not named."""
+        return self._inner.content_type
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """The requester waits until then, in Unix milliseconds by its clock; None if it gave no limit."""
+        return self._inner.deadline_ms
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -336,14 +350,20 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         """Return a loop over the requests of other participants to this one, until the channel closes."""
         return map(BlockingRequest, BlockingLoop(_call(self._inner.requests)))
 
-    def on_request(self, handler: Callable[[BlockingRequest], Envelope | bytes | None]) -> Callable[[], None]:
+    def on_request(
+        self, handler: Callable[[BlockingRequest], Envelope | bytes | Awaitable[Envelope | bytes | None] | None]
+    ) -> Callable[[], None]:
         """Call ``handler`` in a thread with every request, several at a time; return a function that removes it.
 
         What it returns is the reply; None sends none. See `fairway.ReliableChannel.on_request`.
         """
+        check_callback("handler", handler, "a request")
+        answer: Callable[[BlockingRequest], Any] = _in_thread(handler)
 
+        @wraps(handler)
         async def handle(request: Request) -> Envelope | bytes | None:
-            return await asyncio.to_thread(handler, BlockingRequest(request))
+            reply: Envelope | bytes | None = await answer(BlockingRequest(request))
+            return reply
 
         return partial(_call, _call(self._inner.on_request, handle))
 
