@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+import fairway
 from fairway.service import ServiceNode
 from patience import PATIENCE_S, run
 
@@ -57,6 +58,27 @@ def test_agents_send_receive_ask_and_answer(tmp_path):
                 await bob("reply", request_id=asked["request_id"], text="yes")
             assert [each["text"] for each in await alice("history", limit=3)] == ["who is on watch?", "tea?", "yes"]
             assert {each["name"] for each in await alice("members")} == {"alice", "bob"}
+
+    run(work())
+
+
+def test_an_agent_answers_requests_of_two_participants_with_one_correlation_id(tmp_path):
+    async def work():
+        async with await ServiceNode.start() as node, AsyncExitStack() as exits:
+            address = str(node.addresses[0])
+            bob = await exits.enter_async_context(agent(address, "bob", tmp_path))
+            answers = []
+            for name in ("alice", "carol"):
+                own = await exits.enter_async_context(await fairway.connect(address))
+                channel = await exits.enter_async_context(
+                    fairway.create_reliable_channel(own, "team", name, "/fairway/1/team/proto")
+                )
+                question = channel.request(b"tea?", to="bob", timeout=PATIENCE_S, request_id="job 7")
+                answers.append(asyncio.ensure_future(question))
+            asked = [await bob("next_request", wait_s=PATIENCE_S) for _ in answers]
+            for each in asked:
+                assert await bob("reply", request_id=each["request_id"], text=f"yes, {each['sender']}")
+            assert [bytes(await answer) for answer in answers] == [b"yes, alice", b"yes, carol"]
 
     run(work())
 

@@ -175,16 +175,21 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
         asked = await _in_time(anext(requests), wait_s)
         if asked is None:
             return None
-        questions[asked.correlation_id] = asked
-        text = bytes(asked).decode(errors="replace")
-        return Question(request_id=asked.correlation_id, sender=asked.sender_id, text=text)
+        for over in [each for each, question in questions.items() if not question.is_open]:
+            del questions[over]
+        # Two participants may choose the same correlation id.
+        request_id = f"{asked.sender_id}/{asked.correlation_id}"
+        questions[request_id] = asked
+        return Question(request_id=request_id, sender=asked.sender_id, text=bytes(asked).decode(errors="replace"))
 
     @tool
     async def reply(request_id: str, text: str) -> bool:
         """Answer a request; false if nobody waits for the reply any more."""
         if request_id not in questions:
             raise ConfigurationError(f"there is no request {request_id!r} to answer: take one with next_request")
-        return await questions.pop(request_id).reply(text.encode())
+        is_awaited = await questions[request_id].reply(text.encode())
+        questions.pop(request_id, None)
+        return is_awaited
 
     return server
 
