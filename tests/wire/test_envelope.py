@@ -1,8 +1,10 @@
 """Envelopes: what is written is read, and whatever else a payload holds is content."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairway.errors import ConfigurationError
 from fairway.wire.envelope import ENVELOPE_PREFIX, Envelope, EnvelopeKind
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -42,5 +44,20 @@ def test_an_envelope_of_a_later_kind_is_content():
 
 
 def test_equal_envelopes_have_equal_payloads_so_that_a_repeated_send_is_the_same_send():
-    one, other = ({"b": "2", "a": "1"} for _ in range(2))
+    one, other = {"b": "2", "a": "1"}, {"a": "1", "b": "2"}
     assert Envelope(b"x", headers=one).encode() == Envelope(b"x", headers=other).encode()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"count": 1}},
+        {"headers": {1: "count", "a": "b"}},
+        {"headers": {"a": "\ud800"}},
+        {"to": 5},
+        {"expires_after_ms": -1},
+    ],
+)
+def test_an_envelope_with_a_field_of_a_wrong_type_is_rejected(wrong):
+    with pytest.raises(ConfigurationError):
+        Envelope(b"x", **wrong).encode()

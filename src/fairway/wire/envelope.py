@@ -57,7 +57,7 @@ class Envelope:
         return ENVELOPE_PREFIX + encode(
             pb.Envelope,
             content_type=self.content_type,
-            headers=[pb.Header(name=name, value=value) for name, value in self.headers.items()],
+            headers=[{"name": name, "value": value} for name, value in sorted(self.headers.items(), key=str)],
             kind=int(self.kind),
             to=self.to,
             correlation_id=self.correlation_id,
