@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -15,9 +16,10 @@ from fairway.errors import (
 )
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.local.faults import NetworkFaults
+from fairway.options import ReliableChannelOptions, SegmentationConfig
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, virtual_time
-from fairway.wire.envelope import Envelope
+from fairway.wire.envelope import Envelope, EnvelopeKind
 from listening import TOPIC, heard_by, join
 
 HOUR_S = 3_600
@@ -170,6 +172,107 @@ async def test_a_crash_at_the_reply_neither_loses_the_request_nor_repeats_the_re
 
 
 @virtual_time()
+async def test_a_handler_is_called_again_if_its_channel_was_stopped_when_it_replied(tmp_path):
+    calls = []
+
+    async def work(request):
+        calls.append(request.correlation_id)
+        await asyncio.sleep(10)
+        return b"done"
+
+    with LocalNetwork() as network:
+        async with (
+            join(network, "alice") as alice,
+            join(network, "bob", store=tmp_path / "bob.db") as bob,
+        ):
+            bob.on_request(work)
+            call = asyncio.ensure_future(alice.request(b"job", to="bob", timeout=HOUR_S))
+            await asyncio.sleep(5)
+            await bob.stop()
+            await asyncio.sleep(20)
+            await bob.start()
+            assert (await call).payload == b"done"
+            assert calls == calls[:1] * 2
+
+
+@virtual_time()
+async def test_a_stopped_channel_raises_in_replies_and_lets_calls_be_cancelled(tmp_path):
+    with LocalNetwork() as network:
+        async with (
+            join(network, "alice", store=tmp_path / "alice.db") as alice,
+            join(network, "bob", store=tmp_path / "bob.db") as bob,
+        ):
+            call = asyncio.ensure_future(alice.request(b"job", to="bob", timeout=HOUR_S))
+            request = await anext(bob.requests())
+            await bob.stop()
+            with pytest.raises(ChannelClosedError, match="not started"):
+                await request.reply(b"done")
+            await alice.stop()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+
+@virtual_time()
+async def test_replies_at_the_same_time_are_one_reply(tmp_path):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob", store=tmp_path / "bob.db") as bob:
+            call = asyncio.ensure_future(alice.request(b"job", to="bob"))
+            request = await anext(bob.requests())
+            answers = await asyncio.gather(*(request.reply(b"done") for _ in range(3)))
+            assert any(answers)
+            assert (await call).payload == b"done"
+
+
+@virtual_time()
+async def test_a_reply_that_cannot_be_sent_fails_the_request():
+    with LocalNetwork() as network:
+        options = ReliableChannelOptions(segmentation=SegmentationConfig(max_message_size_bytes=1_000))
+        async with join(network, "alice") as alice, join(network, "bob", options=options) as bob:
+            remove = bob.on_request(lambda _: bytes(2_000))
+            with pytest.raises(RequestFailedError, match="MessageTooLargeError"):
+                await alice.request(b"tea", to="bob")
+            remove()
+            bob.on_request(lambda _: Envelope(b"", headers={"count": 1}))  # type: ignore[dict-item]
+            with pytest.raises(RequestFailedError, match="ConfigurationError: Envelope cannot be encoded"):
+                await alice.request(b"tea", to="bob")
+
+
+@virtual_time()
+async def test_requests_of_other_implementations_get_a_reply_with_any_id_and_deadline():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob:
+            bob.on_request(echo)
+            replies = heard_by(alice)
+            for number, (name, expiry_ms) in enumerate([("long" * 1_000, 1_000_000), ("late", 2**64 - 1), ("none", 0)]):
+                kind = EnvelopeKind.REQUEST
+                content = b"%d" % number
+                await alice.send(Envelope(content, kind=kind, correlation_id=name, expires_after_ms=expiry_ms))
+            await asyncio.sleep(60)
+            answers = [Envelope.of(each.payload) for each in await alice.history() if not each.is_own]
+            assert {answer.content for answer in answers} == {b"re: 0", b"re: 1", b"re: 2"}
+            assert replies == []
+            assert bob.statistics().unfinished == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"timeout": value} for value in (0, -1, None, timedelta(0), float("nan"), float("inf"), "3", True)),
+        *({"request_id": value} for value in ("", 5, ["a"], "a" * 300)),
+        {"to": None},
+        {"to": "alice"},
+    ],
+)
+@virtual_time()
+async def test_a_request_with_wrong_arguments_is_rejected(wrong):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            with pytest.raises(ConfigurationError):
+                await alice.request(b"when?", **wrong)
+
+
+@virtual_time()
 async def test_a_reply_that_came_while_the_requester_was_down_is_found():
     with LocalNetwork() as network:
         store = MemoryStore()
@@ -205,3 +308,13 @@ async def test_a_program_that_serves_no_requests_keeps_a_bounded_number():
             assert {type(error) for error in await asyncio.gather(*calls, return_exceptions=True)} == {
                 RequestTimeoutError
             }
+
+
+@pytest.mark.parametrize("wrong", [Envelope("text"), Envelope(None), Envelope(b"", headers=None)])  # type: ignore[arg-type]
+@virtual_time()
+async def test_an_envelope_with_a_field_of_a_wrong_type_is_not_sent(wrong):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            for call in (alice.send, alice.request):
+                with pytest.raises(ConfigurationError, match="must be"):
+                    await call(wrong)

@@ -25,7 +25,7 @@ from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
-from fairway.channel.requests import Reply, RequestDesk, RequestHandler, RequestLoop
+from fairway.channel.requests import LONGEST_DEADLINE_S, Reply, RequestDesk, RequestHandler, RequestLoop
 from fairway.channel.statistics import ChannelStatistics
 from fairway.channel.trouble_log import TROUBLES, TroubleLog
 from fairway.environment import environment
@@ -63,7 +63,7 @@ from fairway.protocol.statistics import Gap
 from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
-from fairway.type_checks import check_callback, check_type
+from fairway.type_checks import check_callback, check_fields, check_type
 from fairway.visible import visible
 from fairway.wire.envelope import Envelope
 
@@ -77,8 +77,6 @@ _REFUSALS = {
 }
 _LOG: Final = logging.getLogger("fairway.channel")
 _REPLY_TIMEOUT_S: Final = 30.0
-_LONGEST_DEADLINE_S: Final = 3_155_760_000
-"""Longest deadline, a hundred years; a longer one counts as none."""
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -125,7 +123,7 @@ class ReliableChannel:
             self._inbox,
             self._clock,
             self.send,
-            lambda request_id: self._store.request(request_id) is not None,
+            self._was_sent,
             self.history,
         )
         self._finished_late: list[int] = []
@@ -252,10 +250,9 @@ class ReliableChannel:
         """Send a message to all participants of the channel (RELIABLE-CHANNEL-API, "Send messages").
 
         ``payload`` has at least 1 byte and at most ``segmentation.max_message_size_bytes``; an `Envelope` adds headers.
-        When this returns, the
-        store holds the message. The channel sends it again until at least ``count`` participants, among them all sender
-        ids in ``by``, have acknowledged it. After the last retry the send fails (`DeliveryError`), and the channel
-        continues at a falling rate, because a participant may return after days.
+        When this returns, the store holds the message. The channel sends it again until at least ``count``
+        participants, among them all sender ids in ``by``, have acknowledged it. After the last retry the send fails
+        (`DeliveryError`), and the channel continues at a falling rate, because a participant may return after days.
 
         ``deadline`` is how long the message is of use, in seconds or as a `timedelta`, counted from this call. After it
         the channel does not transmit the message any more, and the send fails with `SendExpiredError`.
@@ -352,8 +349,11 @@ class ReliableChannel:
         Raises `RequestTimeoutError`, a `TimeoutError`, which says whether the other side has the request;
         `RequestFailedError` if the other side answers that it has no reply; and what `send` raises.
         """
+        check_type("timeout", timeout, float | timedelta, "it is in seconds")
         timeout_ms = _milliseconds_of(timeout)
         assert timeout_ms is not None, "a timeout was given"
+        if request_id is not None:
+            wanted_id(request_id)
         check_type("to", to, str, "give the sender id of a participant")
         envelope = payload if isinstance(payload, Envelope) else Envelope(_bytes_of(payload))
         self._started()
@@ -652,6 +652,10 @@ class ReliableChannel:
             engine = self._started()
         return known
 
+    def _was_sent(self, request_id: str) -> bool:
+        self._started()
+        return self._store.request(request_id) is not None
+
     def _so_far(self, request_id: str) -> Progress | None:
         """Return the progress of a request; None if nothing about it can change any more."""
         requests = self._started().stack.requests
@@ -717,6 +721,7 @@ class ReliableChannel:
 
 def _bytes_of(payload: Envelope | bytes) -> bytes:
     if isinstance(payload, Envelope):
+        check_fields(payload)
         return payload.encode()
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise ConfigurationError(f"a payload is bytes, not {type(payload).__name__}; encode text with .encode()")
@@ -728,9 +733,9 @@ def _milliseconds_of(deadline: float | timedelta | None) -> int | None:
     if deadline is None:
         return None
     seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_DEADLINE_S:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_DEADLINE_S:
         raise ConfigurationError(
-            f"a deadline is a number of seconds above 0 and up to {_LONGEST_DEADLINE_S:,}, or such a timedelta, not "
+            f"a deadline is a number of seconds above 0 and up to {LONGEST_DEADLINE_S:,}, or such a timedelta, not "
             f"{deadline!r}"
         )
     return max(1, int(seconds * 1_000))

@@ -11,6 +11,7 @@ same send as the first.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import logging
 from collections import OrderedDict
@@ -22,7 +23,14 @@ from fairway.channel.history import HistoryMessage
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.receipt import Receipt
 from fairway.environment import environment
-from fairway.errors import ConfigurationError, FairwayError, RequestFailedError, RequestTimeoutError, copy_of
+from fairway.errors import (
+    ConfigurationError,
+    FairwayError,
+    MessageTooLargeError,
+    RequestFailedError,
+    RequestTimeoutError,
+    copy_of,
+)
 from fairway.events import MessageReceived
 from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
@@ -39,6 +47,8 @@ _MAX_UNSERVED: Final = 100
 _SEARCHED: Final = 1_000
 """Messages of the history in which a repeated request looks for its reply."""
 _CORRELATION_BYTES: Final = 16
+LONGEST_DEADLINE_S: Final = 3_155_760_000
+"""Longest deadline of a send, a hundred years."""
 _OUTCOMES: Final = (EnvelopeKind.REPLY, EnvelopeKind.FAILURE)
 
 Answer = Envelope | bytes | None
@@ -92,12 +102,11 @@ class Request:
 
         When this returns, the store holds the reply. Raises what `ReliableChannel.send` raises.
         """
-        given = payload if isinstance(payload, Envelope) else Envelope(payload)
-        return await self._desk.answer(self, replace(given, kind=EnvelopeKind.REPLY))
+        return await self._desk.answer(self, _reply(payload))
 
     async def fail(self, reason: str) -> bool:
         """Tell the requester why there is no reply; its call raises `RequestFailedError`. Otherwise like `reply`."""
-        return await self._desk.answer(self, Envelope(reason.encode(), kind=EnvelopeKind.FAILURE))
+        return await self._desk.answer(self, _failure(reason))
 
 
 class RequestLoop:
@@ -128,7 +137,7 @@ class RequestDesk:
         was_sent: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
     ) -> None:
-        """``was_sent`` returns whether the store knows a send with a request id; the others are the channel's."""
+        """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed."""
         self._sender_id = sender_id
         self._inbox = inbox
         self._now_ms = now_ms
@@ -175,8 +184,7 @@ class RequestDesk:
         except TimeoutError as error:
             raise RequestTimeoutError(_silence(request.to, receipt, timeout_s)) from error
         except asyncio.CancelledError:
-            if self._was_sent(correlation_id):
-                self._tasks.spawn(self._cancel(request))
+            self._tasks.spawn(self._cancel(request))
             raise
         finally:
             del self._asked[correlation_id]
@@ -191,7 +199,7 @@ class RequestDesk:
         number = next((number for number, each in self._open.items() if each is request), None)
         if number is None:
             return False
-        request_id = f"reply {request.sender_id} {request.correlation_id}"
+        request_id = _reply_id(request.message)
         if not self._was_sent(request_id):
             reply = replace(envelope, to=request.sender_id, correlation_id=request.correlation_id)
             rest_ms = None if request.deadline_ms is None else max(1, request.deadline_ms - self._now_ms())
@@ -199,9 +207,10 @@ class RequestDesk:
                 reply,
                 by={request.sender_id},
                 request_id=request_id,
-                deadline=None if rest_ms is None else rest_ms / 1_000,
+                deadline=None if rest_ms is None else min(rest_ms / 1_000, LONGEST_DEADLINE_S),
             )
-        self._close(number)
+        if number in self._open:  # it may have expired during the send
+            self._close(number)
         return True
 
     def loop(self) -> RequestLoop:
@@ -271,8 +280,12 @@ class RequestDesk:
 
     def _note(self, number: int, message: MessageReceived, envelope: Envelope) -> None:
         """Keep a request until it is over."""
-        if number in self._open:
-            return  # a start hands over again what the earlier start had
+        known = self._open.get(number)
+        if known is not None:
+            # A start hands over again what the earlier start had: the handler goes on, or could not send its reply.
+            if self._handler is not None and self._new.pop(number, None) is not None:
+                self._call(number, known)
+            return
         now_ms, deadline_ms = self._now_ms(), None
         if envelope.expires_after_ms:
             sent_ms = message.timestamp_ns // NS_PER_MS or now_ms
@@ -310,22 +323,18 @@ class RequestDesk:
         self._running[number] = self._tasks.spawn(self._handle(number, request, self._handler))
 
     async def _handle(self, number: int, request: Request, handler: RequestHandler) -> None:
-        name = getattr(handler, "__qualname__", repr(handler))
         try:
-            try:
-                with ForeignCode(f"handler {name}"):
-                    answer = handler(request)
-                    if inspect.isawaitable(answer):
-                        answer = await answer
-                check_type(f"what {name} returns", answer, Envelope | bytes | None, "it is the reply")
-            except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
-                _LOG.warning("handler %s raised on a request of %s", name, visible(request.sender_id), exc_info=error)
-                await request.fail(f"{type(error).__name__}: {error}")
-            else:
-                if answer is not None:
-                    await request.reply(answer)
+            outcome = await _outcome_of(handler, request)
+            if outcome is not None:
+                try:
+                    await self.answer(request, outcome)
+                except (ConfigurationError, MessageTooLargeError) as error:
+                    _LOG.warning("the reply to %s cannot be sent: %s", visible(request.sender_id), error)
+                    await request.fail(f"{type(error).__name__}: {error}")
         except FairwayError as error:
-            _LOG.warning("the reply to %s cannot be sent: %s", visible(request.sender_id), error)
+            _LOG.warning("the reply to %s cannot be sent now: %s", visible(request.sender_id), error)
+            if number in self._open:
+                self._new[number] = request  # the next start calls the handler again
         finally:
             self._running.pop(number, None)
 
@@ -346,9 +355,39 @@ class RequestDesk:
         """Tell the other side that nobody waits for the reply any more."""
         cancel = Envelope(b"", kind=EnvelopeKind.CANCEL, to=request.to, correlation_id=request.correlation_id)
         try:
-            await self._send(cancel, deadline=request.expires_after_ms / 1_000)
+            if self._was_sent(request.correlation_id):
+                await self._send(cancel, deadline=request.expires_after_ms / 1_000)
         except FairwayError as error:
             _LOG.info("request %s could not be cancelled: %s", request.correlation_id, error)
+
+
+async def _outcome_of(handler: RequestHandler, request: Request) -> Envelope | None:
+    """Return the reply of a handler, or a failure with what it raised; None if it sends none."""
+    name = getattr(handler, "__qualname__", repr(handler))
+    try:
+        with ForeignCode(f"handler {name}"):
+            answer = handler(request)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        check_type(f"what {name} returns", answer, Envelope | bytes | None, "it is the reply")
+    except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
+        _LOG.warning("handler %s raised on a request of %s", name, visible(request.sender_id), exc_info=error)
+        return _failure(f"{type(error).__name__}: {error}")
+    return None if answer is None else _reply(answer)
+
+
+def _reply(payload: Envelope | bytes) -> Envelope:
+    given = payload if isinstance(payload, Envelope) else Envelope(payload)
+    return replace(given, kind=EnvelopeKind.REPLY)
+
+
+def _failure(reason: str) -> Envelope:
+    return Envelope(reason.encode(errors="replace"), kind=EnvelopeKind.FAILURE)
+
+
+def _reply_id(request: MessageReceived) -> str:
+    """Return the request id of the send that answers a request, the same in each run."""
+    return "reply " + hashlib.sha256(f"{request.message_id} {request.sender_id}".encode()).hexdigest()
 
 
 def _silence(to: str, receipt: Receipt | None, timeout_s: float) -> str:
