@@ -14,9 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
-from fairway.pipeline.java import archive_classes, find_java
 from fairway.pipeline.session import create_session, embedded_settings, session_or_own, worker_environment
 from patience import PATIENCE_S, run, until
 
@@ -115,44 +113,6 @@ def test_work_in_a_thread_uses_the_spark_of_the_process_and_leaves_it_running(sp
 def test_a_clone_has_the_settings_of_the_session_that_it_is_made_of(spark):
     with session_or_own(spark, settings={BATCH_ROWS: "7"}) as first, session_or_own(first) as second:
         assert second.conf.get(BATCH_ROWS) == "7"
-
-
-MAPPED = """
-from pathlib import Path
-from fairway.pipeline.session import create_session
-spark = create_session(little_java=True)
-java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-print(sorted({line.split()[-1] for line in Path(f"/proc/{java}/maps").read_text().splitlines() if "spark-" in line}))
-print(spark.range(3).count())
-"""
-
-
-@pytest.mark.full
-@pytest.mark.spark
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the mappings of Java in /proc")
-def test_a_prepared_session_uses_the_archived_classes(tmp_path):
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-
-    def output(*command: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, *command], env=environment, capture_output=True, text=True, check=True, timeout=600
-        )
-        assert not done.stderr
-        return done.stdout.splitlines()
-
-    assert output("-c", MAPPED) == ["[]", "3"]
-    (told,) = output("-m", "fairway", "pipeline", "prepare")
-    (archive,) = tmp_path.rglob("*.jsa")
-    assert told == f"the next sessions start with {archive}"
-    assert output("-c", MAPPED) == [str([str(archive)]), "3"]
-
-
-def test_a_java_that_cannot_archive_classes_says_why(tmp_path):
-    names = tmp_path / "classes"
-    names.write_text("no/such/Class\n")
-    archive = tmp_path / "no-folder" / "spark.jsa"
-    with pytest.raises(ConfigurationError, match=r"cannot archive Spark's classes in .*spark\.jsa"):
-        archive_classes(find_java(), archive, [], "", names)
 
 
 JOB = """

@@ -212,19 +212,6 @@ def export_messages(
 
 
 @app.command()
-def prepare() -> None:
-    """Let Spark start in about half the time from now on; once for each version of Java and PySpark.
-
-    Archives the loaded classes of Spark, 180 MB in the cache directory, which takes half a minute.
-
-    Example: [bold]fairway pipeline prepare[/bold]
-    """
-    with needing("spark", "the pipeline"):
-        from fairway.pipeline import session  # noqa: PLC0415 - needs the [spark] extra
-    typer.echo(f"the next sessions start with {session.prepare()}")
-
-
-@app.command()
 def violations(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="What 'fairway pipeline run --out' wrote.")],
     *,

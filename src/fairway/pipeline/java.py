@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from fairway.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 MINIMUM_VERSION: Final = 17
 """The oldest Java that Spark 4 starts on."""
@@ -107,23 +107,6 @@ def spark_java_home(java: Java, environ: Mapping[str, str] = os.environ) -> Path
         temporary = tempfile.mkdtemp(prefix="fairway-java-")
         atexit.register(shutil.rmtree, temporary, ignore_errors=True)
         return _write_launcher(Path(temporary), script)
-
-
-def archive_classes(java: Java, archive: Path, arguments: Sequence[str], class_path: str, names: Path) -> None:
-    """Write the classes of ``class_path`` whose names are in a file, loaded and verified, into a CDS archive of Java.
-
-    ``arguments`` are those of the Java that shall use it. Raises `ConfigurationError` if Java cannot write it.
-    """
-    draft = archive.with_name(f"{archive.name}.{os.getpid()}")
-    command = [str(java.executable), *arguments, "-Xshare:dump", f"-XX:SharedClassListFile={names}"]
-    command += [f"-XX:SharedArchiveFile={draft}", "-cp", class_path]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603 - the same
-    if done.returncode or not draft.is_file():
-        draft.unlink(missing_ok=True)
-        raise ConfigurationError(
-            f"{java.executable} cannot archive Spark's classes in {archive}: {done.stderr.strip()}"
-        )
-    draft.replace(archive)
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

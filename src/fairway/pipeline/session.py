@@ -7,30 +7,23 @@ programs this module starts a session. Under ``spark-submit`` the cluster's sett
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from subprocess import Popen
-from tempfile import TemporaryDirectory
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Final
 
-import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from fairway.errors import ConfigurationError
 from fairway.pipeline import machine
-from fairway.pipeline.java import Java, archive_classes, find_java, spark_java_home
+from fairway.pipeline.java import find_java, spark_java_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyarrow import RecordBatch
 
 DEFAULT_APP_NAME: Final = "fairway"
 
@@ -47,13 +40,6 @@ TASK_ATTEMPTS: Final = 4
 
 WORKER_DAEMON: Final = "fairway.pipeline.worker_daemon"
 """Module that forks the Python workers of a session on this machine."""
-
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_SILENT_JAVA: Final = "-Xlog:disable"
-"""Java prints warnings and errors of an archive of classes that it does not use."""
-_CLASS_LIST: Final = "-XX:DumpLoadedClassList="
-_EXIT_S: Final = 60
-"""Longest wait for the end of Java."""
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -98,15 +84,9 @@ def create_session(
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit started this program, and sets master and memory
         return builder.getOrCreate()
-    java = find_java()
-    home = spark_java_home(java)
-    settings = embedded_settings(little_java=little_java)
-    archive = _class_archive(java, home)
-    if archive.is_file():
-        settings[_JAVA_OPTIONS] += f" -XX:SharedArchiveFile={shlex.quote(str(archive))} {_SILENT_JAVA}"
-    for name, value in {**settings, **(config or {})}.items():
+    for name, value in {**embedded_settings(little_java=little_java), **(config or {})}.items():
         builder = builder.config(name, value)
-    with _environment(worker_environment(home)):
+    with _environment(worker_environment(spark_java_home(find_java()))):
         try:
             return builder.getOrCreate()
         except Exception as error:
@@ -114,59 +94,6 @@ def create_session(
         except BaseException as error:
             _end_java(error)
             raise
-
-
-def prepare() -> Path:
-    """Let later sessions on this machine start in about half the time, and return the file that they use.
-
-    Of 7 CPU-seconds until the first result, Java needs 3 to load and verify the classes of Spark. This function starts
-    a session, lists its classes, and archives them: 20 to 40 CPU-seconds, and 180 MB in the user's cache directory. It
-    is needed once for each version of Java and PySpark. Raises `ConfigurationError` if this process already has a
-    session, if no suitable Java is found, or if Java cannot write the archive.
-    """
-    if present_session() is not None:
-        raise ConfigurationError("this process already has a Spark session; call 'prepare' in a new process")
-    java = find_java()
-    archive = _class_archive(java, spark_java_home(java))
-    archive.unlink(missing_ok=True)
-    with TemporaryDirectory() as folder:
-        names = Path(folder, "classes")
-        options = f"{embedded_settings(little_java=True)[_JAVA_OPTIONS]} {_CLASS_LIST}{shlex.quote(str(names))}"
-        session = create_session("fairway prepare", little_java=True, config={_JAVA_OPTIONS: options})
-        gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - PySpark has no public way to its Java
-        _load_classes(session)
-        class_path = str(gateway.jvm.System.getProperty("java.class.path"))
-        runtime = gateway.jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-        arguments = [str(each) for each in runtime.getInputArguments() if not str(each).startswith(_CLASS_LIST)]
-        session.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(_EXIT_S)  # Java writes the end of the list when it ends
-        archive_classes(java, archive, [*arguments, _SILENT_JAVA], class_path, names)
-    return archive
-
-
-def _class_archive(java: Java, home: Path) -> Path:
-    """Return the file of the classes for sessions on ``java`` (its "CDS archive"), in the result of `spark_java_home`.
-
-    Another Java or PySpark has another file. Java itself rejects a file that does not match its version or the jars.
-    """
-    key = f"{java.executable} {java.executable.stat().st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
-    return home / f"spark-{sha256(key.encode()).hexdigest()[:12]}.jsa"
-
-
-def _load_classes(session: SparkSession) -> None:
-    """Do what the jobs of a run do: tasks in Python, a shuffle, and results."""
-
-    def same(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        yield from batches
-
-    numbers = session.range(0, 4, 1, 4)
-    shuffled = (
-        numbers.mapInArrow(same, "id long").repartitionById(2, F.col("id").cast("int")).mapInArrow(same, "id long")
-    )
-    shuffled.unionAll(numbers).collect()
-    shuffled.toArrow()
 
 
 @contextmanager
@@ -236,7 +163,7 @@ def embedded_settings(*, little_java: bool = False) -> dict[str, str]:
     return {
         "spark.master": f"local[{cores},{TASK_ATTEMPTS}]",
         "spark.driver.memory": f"{memory_mib}m",
-        _JAVA_OPTIONS: _java_options(cores, little_java=little_java),
+        "spark.driver.extraJavaOptions": _java_options(cores, little_java=little_java),
         # Without these settings Spark listens on all interfaces.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
