@@ -18,6 +18,8 @@ from enum import Enum
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+import msgspec
+
 from fairway.events import EVENT_NAMES, Event, MessageReceived
 from fairway.files.outcomes import FileOutcome, FileReceived
 from fairway.wire.file_message import FileMessage
@@ -72,6 +74,8 @@ def as_json(value: Any) -> Any:
             return sorted(as_json(item) for item in value)
         case _ if is_dataclass(value):
             return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        case msgspec.Struct():
+            return {name: as_json(getattr(value, name)) for name in value.__struct_fields__}
         case _:
             return value
 
