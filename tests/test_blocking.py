@@ -128,6 +128,14 @@ def test_a_handler_of_requests_may_be_a_coroutine_function() -> None:
         assert alice.request(question, to="bob").payload == b"text/plain: tea?"
 
 
+def test_many_handlers_may_wait_for_other_handlers() -> None:
+    with _pair() as (alice, bob), ThreadPoolExecutor(40) as threads:
+        alice.on_request(lambda request: b"for " + request.payload)
+        bob.on_request(lambda request: bob.request(request.payload, to="alice", timeout=_PATIENCE_S).payload)
+        replies = threads.map(lambda number: alice.request(b"%d" % number, to="bob").payload, range(40))
+        assert sorted(replies) == sorted(b"for %d" % number for number in range(40))
+
+
 def test_a_message_unfinished_at_an_error_comes_again(tmp_path: Path) -> None:
     network, topic = f"local:{uuid4()}", "/tests/1/blocking/proto"
 

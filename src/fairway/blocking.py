@@ -28,6 +28,7 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
@@ -62,6 +63,9 @@ __all__ = [
     "send_file",
 ]
 
+_MAX_HANDLERS: Final = 1_000
+"""Handlers that run side by side: each has a thread, and may wait for another one."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
@@ -74,6 +78,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self.process: Final = os.getpid()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_MAX_HANDLERS, "fairway.handler"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="fairway.blocking", daemon=True)
         self._thread.start()
 

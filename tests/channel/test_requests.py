@@ -293,6 +293,17 @@ async def test_a_reply_that_came_while_the_requester_was_down_is_found():
 
 
 @virtual_time()
+async def test_a_request_id_used_again_for_another_question_gets_its_own_reply_also_without_a_store():
+    with LocalNetwork() as network:
+        async with join(network, "bob") as bob:
+            bob.on_request(echo)
+            for question in (b"1", b"2"):
+                async with join(network, "alice") as alice:
+                    reply = await alice.request(question, to="bob", timeout=HOUR_S, request_id="job")
+                    assert reply.payload == b"re: " + question
+
+
+@virtual_time()
 async def test_a_program_that_serves_no_requests_keeps_a_bounded_number():
     with LocalNetwork() as network:
         async with join(network, "alice") as alice, join(network, "bob") as bob:

@@ -17,6 +17,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Final, Self
 
 from fairway.channel.history import HistoryMessage
@@ -161,15 +162,15 @@ class RequestDesk:
 
     async def request(self, envelope: Envelope, timeout_s: float, request_id: str | None) -> Reply:
         """Send a request and wait for its reply (`ReliableChannel.request`)."""
-        correlation_id = request_id or environment().random_bytes(_CORRELATION_BYTES).hex()
+        request = replace(envelope, kind=EnvelopeKind.REQUEST, expires_after_ms=max(1, int(timeout_s * 1_000)))
+        if request_id is None:
+            correlation_id = environment().random_bytes(_CORRELATION_BYTES).hex()
+        else:
+            # Without a store nothing else tells a repeated request from another one with its id.
+            correlation_id = f"{request_id} {sha256(request.encode()).hexdigest()[: 2 * _CORRELATION_BYTES]}"
         if correlation_id in self._asked:
-            raise ConfigurationError(f"request {correlation_id!r} waits for its reply already; choose another id")
-        request = replace(
-            envelope,
-            kind=EnvelopeKind.REQUEST,
-            correlation_id=correlation_id,
-            expires_after_ms=max(1, int(timeout_s * 1_000)),
-        )
+            raise ConfigurationError(f"request {request_id!r} waits for its reply already; choose another id")
+        request = replace(request, correlation_id=correlation_id)
         outcome: asyncio.Future[tuple[str, Envelope]] = asyncio.get_running_loop().create_future()
         self._asked[correlation_id] = (request.to, outcome)
         receipt = None
@@ -177,7 +178,7 @@ class RequestDesk:
             async with asyncio.timeout(timeout_s):
                 is_repeated = request_id is not None and self._was_sent(request_id)
                 by = {request.to} if request.to else ()
-                receipt = await self._send(request, by=by, request_id=correlation_id, deadline=timeout_s)
+                receipt = await self._send(request, by=by, request_id=request_id or correlation_id, deadline=timeout_s)
                 if is_repeated:
                     await self._find_outcome(correlation_id)
                 sender_id, answer = await outcome
