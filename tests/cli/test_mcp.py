@@ -83,6 +83,7 @@ def test_an_agent_answers_requests_of_two_participants_with_one_correlation_id(t
     run(work())
 
 
+@pytest.mark.full
 def test_what_an_agent_had_not_done_comes_again(tmp_path):
     async def work():
         async with await ServiceNode.start() as node:
