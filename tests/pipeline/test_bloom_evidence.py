@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairway.options import Profile, SdsConfig
@@ -106,6 +106,7 @@ def test_filters_that_cannot_be_read_or_would_hold_anything_tell_nothing():
     error_rate=st.sampled_from([0.01, 0.001, 0.000_1]),
     others=st.integers(0, 100),
 )
+@example(capacity=273, error_rate=0.000_1, others=48)
 def test_the_size_of_filters_that_is_not_on_the_wire_follows_from_what_their_messages_cite(
     capacity, error_rate, others
 ):

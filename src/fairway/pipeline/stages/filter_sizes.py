@@ -23,6 +23,8 @@ _BITS_PER_ELEMENT: Final = range(1, 33)
 """Error rates from 1/2 to about 1 in 5 million."""
 _CERTAIN: Final = math.log(1e9)
 """Evidence for parameters to be accepted: wrong ones would pass with a chance of at most 1 in 1e9."""
+_DISTINCT: Final = math.log(1e6)
+"""Evidence beyond that of the next parameters with fewer hash functions: so seldom chance sets all further bits."""
 _MAX_TRIALS: Final = 64
 """Messages of a participant that are tried; then its filters are ignored."""
 _MAX_PARTICIPANTS: Final = 4_096
@@ -70,7 +72,9 @@ class _Trial:
         # Fewer hash functions over as many bits find every message that more of them find, so the strictest are right.
         best = max(self.weights, key=lambda parameters: self.weights[parameters], default=None)
         if best is not None and self.weights[best] >= _CERTAIN:
-            self.found = best
+            fewer = [weight for each, weight in self.weights.items() if each.hash_count < best.hash_count]
+            if self.weights[best] - max(fewer, default=0.0) >= _DISTINCT:
+                self.found = best
         return self.found
 
 
