@@ -54,8 +54,9 @@ def test_agents_send_receive_ask_and_answer(tmp_path):
             assert (asked["sender"], asked["text"]) == ("alice", "tea?")
             assert await bob("reply", request_id=asked["request_id"], text="yes")
             assert await answer == "yes"
+            assert not await bob("reply", request_id=asked["request_id"], text="yes")
             with pytest.raises(AssertionError, match="next_request"):
-                await bob("reply", request_id=asked["request_id"], text="yes")
+                await bob("reply", request_id="unknown", text="yes")
             assert [each["text"] for each in await alice("history", limit=3)] == ["who is on watch?", "tea?", "yes"]
             assert {each["name"] for each in await alice("members")} == {"alice", "bob"}
 
@@ -79,6 +80,22 @@ def test_an_agent_answers_requests_of_two_participants_with_one_correlation_id(t
             for each in asked:
                 assert await bob("reply", request_id=each["request_id"], text=f"yes, {each['sender']}")
             assert [bytes(await answer) for answer in answers] == [b"yes, alice", b"yes, carol"]
+
+    run(work())
+
+
+@pytest.mark.full
+def test_a_reply_to_a_request_that_is_over_returns_false(tmp_path):
+    async def work():
+        async with await ServiceNode.start() as node, AsyncExitStack() as exits:
+            alice = await exits.enter_async_context(agent(str(node.addresses[0]), "alice", tmp_path))
+            bob = await exits.enter_async_context(agent(str(node.addresses[0]), "bob", tmp_path))
+            asking = asyncio.ensure_future(alice("request", text="now?", to="bob", wait_s=10))
+            late = await bob("next_request", wait_s=PATIENCE_S)
+            with pytest.raises(AssertionError, match="no reply came within 10 s"):
+                await asking
+            assert await bob("next_request", wait_s=1) is None
+            assert not await bob("reply", request_id=late["request_id"], text="too late")
 
     run(work())
 

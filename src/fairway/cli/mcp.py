@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 from fairway.channel.history import HistoryMessage
 from fairway.channel.reliable_channel import ReliableChannel
@@ -29,6 +29,9 @@ with needing("mcp", "fairway mcp"):
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MAX_OVER: Final = 1_000
+"""Requests that are over and that the server still knows."""
 
 Seconds = Annotated[float, Field(description="How long to wait at most, in seconds.", gt=0, le=3_600)]
 
@@ -175,7 +178,7 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
         asked = await _in_time(anext(requests), wait_s)
         if asked is None:
             return None
-        for over in [each for each, question in questions.items() if not question.is_open]:
+        for over in [each for each, question in questions.items() if not question.is_open][:-_MAX_OVER]:
             del questions[over]
         # Two participants may choose the same correlation id.
         request_id = f"{asked.sender_id}/{asked.correlation_id}"
@@ -187,9 +190,7 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
         """Answer a request; false if nobody waits for the reply any more."""
         if request_id not in questions:
             raise ConfigurationError(f"there is no request {request_id!r} to answer: take one with next_request")
-        is_awaited = await questions[request_id].reply(text.encode())
-        questions.pop(request_id, None)
-        return is_awaited
+        return await questions[request_id].reply(text.encode())
 
     return server
 
