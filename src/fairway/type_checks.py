@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
 from types import NoneType, UnionType
@@ -41,6 +41,9 @@ def check_type(name: str, value: object, wanted: Any, advice: str = "") -> None:
             "await it first, or use 'async with'"
         )
     given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    if isinstance(value, Mapping):
+        pairs = {f"{type(key).__name__} to {type(item).__name__}" for key, item in value.items()}
+        given = f"a {given} of {' and '.join(sorted(pairs)) or 'nothing'}"
     shown = repr(value) if isinstance(value, bool | int | float) else given
     raise ConfigurationError(f"{name} must be {_described(wanted)}, not {shown}{f'; {advice}' if advice else ''}")
 
@@ -92,6 +95,8 @@ def _fits(value: object, wanted: Any) -> bool:
         return False
     if kind is tuple and items[1:] == (...,):
         return all(_fits(item, items[0]) for item in value)
+    if kind is Mapping:
+        return all(_fits(key, items[0]) and _fits(item, items[1]) for key, item in value.items())
     return True
 
 
@@ -110,5 +115,6 @@ def _name_of(wanted: Any) -> str:
         return f"one of {', '.join(map(str, kind))}"
     name = getattr(kind, "__name__", str(kind))
     if items:
-        name = f"{name.lower()} of {_WORDS.get(items[0]) or getattr(items[0], '__name__', items[0])}"
+        words = [_described(item) for item in (items if kind is Mapping else items[:1])]
+        name = f"{name.lower()} of {' to '.join(words)}"
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
