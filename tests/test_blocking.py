@@ -107,8 +107,11 @@ def test_requests_are_answered_by_a_handler_or_a_loop() -> None:
         remove = bob.on_request(lambda request: b"re: " + request.payload)
         assert alice.request(b"tea?", to="bob").payload == b"re: tea?"
         remove()
+        requests = bob.requests()
+        with pytest.raises(TimeoutError):
+            requests.next(timeout=0.01)
         answer = threads.submit(alice.request, b"milk?", to="bob")
-        request = next(bob.requests())
+        request = requests.next(timeout=_PATIENCE_S)
         assert (request.sender_id, request.payload) == ("alice", b"milk?")
         assert request.reply(b"no, thanks")
         assert answer.result(_PATIENCE_S).payload == b"no, thanks"

@@ -38,7 +38,7 @@ from fairway import files
 from fairway.channel import creation
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
-from fairway.channel.requests import Request
+from fairway.channel.requests import Request, RequestLoop
 from fairway.errors import DeliveryFailedError, EventLoopError
 from fairway.events import ChannelStatus, Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits
@@ -58,6 +58,7 @@ __all__ = [
     "BlockingNode",
     "BlockingReceipt",
     "BlockingRequest",
+    "BlockingRequestLoop",
     "connect",
     "create_reliable_channel",
     "send_file",
@@ -251,8 +252,8 @@ class BlockingRequest(_Blocking[Request]):
         return self._inner.content_type
 
     @property
-    def deadline_ms(self) -> int | None:
-        """The requester waits until then, in Unix milliseconds by its clock; None if it gave no limit."""
+    def deadline_ms(self) -> int:
+        """The requester waits until then, in Unix milliseconds by its clock; for a day if it gave no limit."""
         return self._inner.deadline_ms
 
     @property
@@ -269,6 +270,17 @@ class BlockingRequest(_Blocking[Request]):
     def is_open(self) -> bool:
         """Whether the requester still waits for the reply, as far as is known here."""
         return self._inner.is_open
+
+
+class BlockingRequestLoop(_Blocking[RequestLoop], Iterator[BlockingRequest]):
+    """A loop over requests."""
+
+    def __next__(self) -> BlockingRequest:
+        return self.next()
+
+    def next(self, timeout: float | None = None) -> BlockingRequest:
+        """Wait for the next one; raise `TimeoutError` after ``timeout`` seconds, `StopIteration` at the end."""
+        return BlockingRequest(BlockingLoop(self._inner).next(timeout))
 
 
 class BlockingNode(_Blocking[WakuNode]):
@@ -351,9 +363,9 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         """
         return BlockingLoop(_call(aiter, self._inner))
 
-    def requests(self) -> Iterator[BlockingRequest]:
+    def requests(self) -> BlockingRequestLoop:
         """Return a loop over the requests of other participants to this one, until the channel closes."""
-        return map(BlockingRequest, BlockingLoop(_call(self._inner.requests)))
+        return BlockingRequestLoop(_call(self._inner.requests))
 
     def on_request(
         self, handler: Callable[[BlockingRequest], Envelope | bytes | Awaitable[Envelope | bytes | None] | None]

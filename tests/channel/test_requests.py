@@ -234,7 +234,7 @@ async def test_a_reply_that_cannot_be_sent_fails_the_request():
                 await alice.request(b"tea", to="bob")
             remove()
             bob.on_request(lambda _: Envelope(b"", headers={"count": 1}))  # type: ignore[dict-item]
-            with pytest.raises(RequestFailedError, match="ConfigurationError: Envelope cannot be encoded"):
+            with pytest.raises(RequestFailedError, match="ConfigurationError: headers must be a mapping of text"):
                 await alice.request(b"tea", to="bob")
 
 
@@ -253,6 +253,31 @@ async def test_requests_of_other_implementations_get_a_reply_with_any_id_and_dea
             assert {answer.content for answer in answers} == {b"re: 0", b"re: 1", b"re: 2"}
             assert replies == []
             assert bob.statistics().unfinished == 0
+
+
+@virtual_time()
+async def test_a_request_without_an_expiry_that_gets_no_reply_is_over_after_a_day():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob:
+            bob.on_request(lambda _: None)
+            await alice.send(Envelope(b"when?", kind=EnvelopeKind.REQUEST, correlation_id="1"))
+            await asyncio.sleep(23 * HOUR_S)
+            assert bob.statistics().unfinished == 1
+            await asyncio.sleep(2 * HOUR_S)
+            assert bob.statistics().unfinished == 0
+
+
+@virtual_time()
+async def test_a_restart_hands_all_open_requests_over_again(tmp_path):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            async with join(network, "bob", store=tmp_path / "bob.db") as bob:
+                bob.on_request(lambda _: asyncio.sleep(HOUR_S))
+                calls = [asyncio.ensure_future(alice.request(b"%d" % n, to="bob", timeout=HOUR_S)) for n in range(150)]
+                await asyncio.sleep(60)
+            async with join(network, "bob", store=tmp_path / "bob.db") as bob:
+                bob.on_request(echo)
+                assert len(await asyncio.gather(*calls)) == 150
 
 
 @pytest.mark.parametrize(
@@ -321,7 +346,10 @@ async def test_a_program_that_serves_no_requests_keeps_a_bounded_number():
             }
 
 
-@pytest.mark.parametrize("wrong", [Envelope("text"), Envelope(None), Envelope(b"", headers=None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "wrong",
+    [Envelope("text"), Envelope(None), Envelope(b"", headers=None), Envelope(b"", headers={"a": None})],  # type: ignore[arg-type,dict-item]
+)
 @virtual_time()
 async def test_an_envelope_with_a_field_of_a_wrong_type_is_not_sent(wrong):
     with LocalNetwork() as network:

@@ -45,6 +45,8 @@ from fairway.wire.envelope import Envelope, EnvelopeKind
 _LOG: Final = logging.getLogger("fairway.channel")
 _MAX_UNSERVED: Final = 100
 """Requests that wait in a program that has not asked for any; further ones are dropped, because it may never ask."""
+_OPEN_AT_MOST_MS: Final = 86_400_000
+"""How long a request without an expiry stays open."""
 _SEARCHED: Final = 1_000
 """Messages of the history in which a repeated request looks for its reply."""
 _CORRELATION_BYTES: Final = 16
@@ -74,9 +76,7 @@ class Reply:
 class Request:
     """A request of another participant. ``bytes(request)`` is the payload."""
 
-    def __init__(
-        self, desk: RequestDesk, message: MessageReceived, envelope: Envelope, deadline_ms: int | None
-    ) -> None:
+    def __init__(self, desk: RequestDesk, message: MessageReceived, envelope: Envelope, deadline_ms: int) -> None:
         self.message = message
         """The message that carried it."""
         self.sender_id = message.sender_id
@@ -86,7 +86,7 @@ class Request:
         self.correlation_id = envelope.correlation_id
         """The same if the request comes again; use it to recognize work that is done."""
         self.deadline_ms = deadline_ms
-        """The requester waits until then, in Unix milliseconds by its clock; None if it gave no limit."""
+        """The requester waits until then, in Unix milliseconds by its clock; for a day if it gave no limit."""
         self.is_open = True
         """Whether the requester still waits for the reply, as far as is known here."""
         self._desk = desk
@@ -203,12 +203,12 @@ class RequestDesk:
         request_id = _reply_id(request.message)
         if not self._was_sent(request_id):
             reply = replace(envelope, to=request.sender_id, correlation_id=request.correlation_id)
-            rest_ms = None if request.deadline_ms is None else max(1, request.deadline_ms - self._now_ms())
+            rest_s = max(1, request.deadline_ms - self._now_ms()) / 1_000
             await self._send(
                 reply,
                 by={request.sender_id},
                 request_id=request_id,
-                deadline=None if rest_ms is None else min(rest_ms / 1_000, LONGEST_DEADLINE_S),
+                deadline=min(rest_s, LONGEST_DEADLINE_S),
             )
         if number in self._open:  # it may have expired during the send
             self._close(number)
@@ -287,19 +287,17 @@ class RequestDesk:
             if self._handler is not None and self._new.pop(number, None) is not None:
                 self._call(number, known)
             return
-        now_ms, deadline_ms = self._now_ms(), None
-        if envelope.expires_after_ms:
-            sent_ms = message.timestamp_ns // NS_PER_MS or now_ms
-            deadline_ms = sent_ms + envelope.expires_after_ms
-        is_unserved = not self._is_serving and self._handler is None
-        if (deadline_ms is not None and deadline_ms <= now_ms) or (is_unserved and len(self._new) >= _MAX_UNSERVED):
+        now_ms = self._now_ms()
+        deadline_ms = (message.timestamp_ns // NS_PER_MS or now_ms) + (envelope.expires_after_ms or _OPEN_AT_MOST_MS)
+        # After a start the program may ask for all that it had.
+        is_unserved = not self._is_serving and self._handler is None and not message.redelivered
+        if deadline_ms <= now_ms or (is_unserved and len(self._new) >= _MAX_UNSERVED):
             self._inbox.finish(number)
             return
         request = Request(self, message, envelope, deadline_ms)
         self._open[number] = request
-        if deadline_ms is not None:
-            loop = asyncio.get_running_loop()
-            self._expiries[number] = loop.call_later((deadline_ms - now_ms) / 1_000, self._close, number)
+        loop = asyncio.get_running_loop()
+        self._expiries[number] = loop.call_later((deadline_ms - now_ms) / 1_000, self._close, number)
         if self._handler is None:
             self._new[number] = request
             self._waiters.wake()
@@ -311,9 +309,7 @@ class RequestDesk:
         request = self._open.pop(number)
         request.is_open = False
         self._new.pop(number, None)
-        expiry = self._expiries.pop(number, None)
-        if expiry is not None:
-            expiry.cancel()
+        self._expiries.pop(number).cancel()
         running = self._running.pop(number, None)
         if running is not None and running is not asyncio.current_task():
             self._tasks.cancel(running)
