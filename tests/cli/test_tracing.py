@@ -13,11 +13,12 @@ from fairway.cli.send import SendGoal, SendReport, send
 from fairway.cli.tail import Until, tail
 from fairway.cli.trace import describe, trace_message
 from fairway.errors import ConfigurationError, StorageError
-from fairway.events import MessageReceived, MessageSent
+from fairway.events import MessageReceived, MessageSent, RequestSent
 from fairway.files.sending import Wait
 from fairway.nodes.local.network import process_network
 from fairway.options import SegmentationConfig
-from fairway.storage.channel_store import SendOutcome
+from fairway.storage.channel_store import SendOutcome, TracePoint, Write
+from fairway.storage.sqlite_store import SqliteStore
 from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]
@@ -75,6 +76,30 @@ def test_a_message_is_found_by_the_beginning_of_its_id_by_request_and_by_sds_id(
     assert isinstance(received, MessageReceived)
     for identifier in (story.report.message_id[:8].upper(), story.report.request_id, received.sds_ids[0]):
         assert trace_message(identifier, [story.alice, story.bob]) == whole
+
+
+def test_a_message_is_found_in_one_of_many_channels_of_a_store(story: Story):
+    file = SqliteStore(story.alice)
+    for number in range(3):
+        store = file.beside()
+        store.open(f"room-{number}", "alice", "/fairway/1/room/proto")
+        event = RequestSent(request_id=f"r{number}", message_id="ab" * 32 if number else "cd" * 32)
+        store.submit(Write(trace=(TracePoint(at_ms=number, event=event),)), lambda _: None)
+        store.close()
+    whole = trace_message(story.report.message_id, [story.alice, story.bob])
+    assert whole == trace_message(story.report.message_id, [story.alice, story.bob], whole.channel_id if whole else "")
+    assert whole is not None
+    assert whole.receipts
+    single = trace_message("cd" * 32, [story.alice])
+    assert single is not None
+    assert (single.channel_id, len(single.steps)) == ("room-0", 1)
+    with pytest.raises(ConfigurationError, match="is in the channels room-1, room-2; name one with --channel"):
+        trace_message("ab" * 32, [story.alice])
+    chosen = trace_message("ab" * 32, [story.alice], "room-2")
+    assert chosen is not None
+    assert [step.at_ms for step in chosen.steps] == [2]
+    with pytest.raises(ConfigurationError, match="no channel room-9"):
+        trace_message("ab" * 32, [story.alice], "room-9")
 
 
 def test_two_requests_with_the_same_message_have_separate_traces(story: Story):

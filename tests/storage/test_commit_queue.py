@@ -47,7 +47,7 @@ def disk():
 
 @pytest.fixture
 def committing(disk):
-    queue = CommitQueue(disk.commit, disk.housekeeping, 100, WritingThread())
+    queue = CommitQueue(disk.commit, disk.housekeeping, WritingThread())
     yield queue
     disk.may_go_on.set()
     queue.close()
@@ -61,7 +61,7 @@ def trace(*names):
 def hold(disk, committing, answers):
     """Let the disk take one write and not finish with it."""
     disk.may_go_on.clear()
-    committing.submit(trace("held"), answers.append)
+    committing.submit(1, trace("held"), answers.append)
     assert disk.writing.wait(PATIENCE_S)
 
 
@@ -70,7 +70,7 @@ def test_writes_queued_during_a_commit_share_the_next_one(disk, committing):
     hold(disk, committing, answers)
     writes = [Write(finished=(number,)) for number in range(50)]
     for write in writes:
-        committing.submit(write, answers.append)
+        committing.submit(1, write, answers.append)
     assert answers == []
     disk.may_go_on.set()
     committing.close()
@@ -83,10 +83,10 @@ def test_writes_queued_during_a_commit_share_the_next_one(disk, committing):
 def test_after_a_failure_every_write_fails_without_an_attempt(disk, committing, cause):
     answers = []
     hold(disk, committing, answers)
-    committing.submit(Write(), answers.append)
+    committing.submit(1, Write(), answers.append)
     disk.fails_with = cause
     disk.may_go_on.set()
-    committing.submit(Write(), answers.append)
+    committing.submit(1, Write(), answers.append)
     committing.close()
     assert disk.fails_with is None
     assert len(answers) == 3
@@ -104,9 +104,9 @@ def test_when_housekeeping_fails_earlier_writes_are_confirmed_and_later_ones_fai
         answers.append(error)
         first.set()
 
-    committing.submit(Write(), answered)
+    committing.submit(1, Write(), answered)
     assert first.wait(PATIENCE_S)
-    committing.submit(Write(), answers.append)
+    committing.submit(1, Write(), answers.append)
     committing.close()
     assert answers == [None, disk.tidying_fails_with]
     assert disk.groups == [[Write()]]
@@ -120,8 +120,8 @@ def test_an_answer_that_raises_is_logged_and_the_others_are_given(disk, committi
 
     with caplog.at_level(logging.ERROR):
         hold(disk, committing, answers)
-        committing.submit(Write(), raising)
-        committing.submit(Write(), answers.append)
+        committing.submit(1, Write(), raising)
+        committing.submit(1, Write(), answers.append)
         disk.may_go_on.set()
         committing.close()
     assert answers == [None, None]

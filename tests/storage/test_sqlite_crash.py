@@ -14,12 +14,16 @@ import pytest
 from fairway.events import RequestSent
 from fairway.storage.channel_store import TracePoint
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_reader import StoreReader
 from patience import PATIENCE_S
 
 KILLS = 10
 
+CHANNELS = 3
+
 # Starts a new child for every line that it reads, so that only one process loads everything. A child writes numbered
-# writes, each to every table, goes on where the last one stopped, and prints a number when the store answered for it.
+# writes, each to every table and in turn to three channels of one file. It goes on where the last one stopped, and
+# prints a number when the store answered for it.
 PARENT = """
 import os, sys, threading
 from fairway.events import MessageReceived, RequestSent
@@ -27,29 +31,32 @@ from fairway.protocol.effects import Change
 from fairway.storage.channel_store import StoredRequest, TracePoint, Write
 from fairway.storage.sqlite_store import SqliteStore
 
+ZERO = Change(table="last", key="", row=(0,))
+
 
 def write(number):
     message = MessageReceived(
-        message_id="m", sender_id="bob", channel_id="harbour", content_topic="/fairway/1/harbour/proto",
+        message_id="m", sender_id="bob", channel_id="0", content_topic="/fairway/1/harbour/proto",
         payload=b"%d" % number, timestamp_ns=0, message_hashes=(), sds_ids=(),
     )
     return Write(
         changes=(
             Change(table="large", key=f"{number}", row=(number, b"x" * (number % 7) * 3_000)),
             Change(table="last", key="", row=(number,)),
-            Change(table="large", key=f"{number - 20}", row=None),
+            Change(table="large", key=f"{number - 60}", row=None),
         ),
         delivered=((number, message),),
-        finished=(number - 10,),
+        finished=(number - 30,),
         requests=(StoredRequest(request_id=f"r{number}", message_id="m", size_bytes=1, accepted_at_ms=number),),
         trace=(TracePoint(at_ms=number, event=RequestSent(request_id=f"r{number}", message_id="m")),),
     )
 
 
 def life():
-    store, room = SqliteStore(sys.argv[1]), threading.Semaphore(32)
-    rows = {change.table: change.row for change in store.open("harbour", "alice", "/fairway/1/harbour/proto").changes}
-    number = rows.get("last", (0,))[0]
+    file, room = SqliteStore(sys.argv[1]), threading.Semaphore(32)
+    stores = [file.beside() for _ in range(3)]
+    opened = [store.open(f"{each}", "alice", f"/fairway/1/{each}/proto") for each, store in enumerate(stores)]
+    number = max(change.row[0] for stored in opened for change in (*stored.changes, ZERO) if change.table == "last")
     os.write(1, b"pid %d\\n" % os.getpid())
 
     def answered(number):
@@ -64,7 +71,7 @@ def life():
     while True:
         number += 1
         room.acquire()
-        store.submit(write(number), answered(number))
+        stores[number % 3].submit(write(number), answered(number))
 
 
 for _ in sys.stdin:
@@ -112,25 +119,30 @@ def kill_one(parent, rng):
 
 
 @pytest.mark.full
-def test_confirmed_writes_survive_a_kill_and_every_write_is_whole(parent, path, make, rng):
+def test_confirmed_writes_of_all_channels_survive_a_kill_and_every_write_is_whole(parent, path, rng):
     answered = 0
     for kill in range(KILLS):
         answered = max(answered, kill_one(parent, rng))
-        store = SqliteStore(path)
-        stored = store.open(*make.owner)
-        rows = {(change.table, change.key): change.row for change in stored.changes}
-        # What one write changes together is of one age, in every table.
-        (last,) = rows.pop(("last", "")) or (0,)
+        file = SqliteStore(path)
+        stores = [file.beside() for _ in range(CHANNELS)]
+        opened = [store.open(f"{each}", "alice", f"/fairway/1/{each}/proto") for each, store in enumerate(stores)]
+        tables = [{(change.table, change.key): change.row for change in stored.changes} for stored in opened]
+        lasts = [(rows.pop(("last", ""), None) or (0,))[0] for rows in tables]
         told = f"kill {kill}"
+        # Writes of all channels are durable in the order of their submission.
+        last = max(lasts)
         assert last >= answered, told
-        expected = range(max(1, last - 19), last + 1)
-        assert rows == {("large", str(n)): (n, b"x" * (n % 7) * 3_000) for n in expected}, told
-        inbox = [(number, message.payload) for number, message in stored.inbox]
-        assert inbox == [(n, b"%d" % n) for n in range(max(1, last - 9), last + 1)], told
-        assert store.request(f"r{last}") is not None, told
-        assert store.request(f"r{last + 1}") is None, told
-        assert store.trace("m") == [
-            TracePoint(at_ms=n, event=RequestSent(request_id=f"r{n}", message_id="m")) for n in range(1, last + 1)
-        ], told
-        store.close()
+        assert sorted(lasts) == [max(0, last - 2), max(0, last - 1), last], told
+        for each, (store, stored, rows, newest) in enumerate(zip(stores, opened, tables, lasts, strict=True)):
+            numbers = range(CHANNELS if each == 0 else each, newest + 1, CHANNELS)
+            # What one write changes together is of one age, in every table.
+            assert rows == {("large", str(n)): (n, b"x" * (n % 7) * 3_000) for n in numbers[-20:]}, told
+            inbox = [(number, message.payload) for number, message in stored.inbox]
+            assert inbox == [(n, b"%d" % n) for n in numbers[-10:]], told
+            assert store.request(f"r{newest}") is not None, told
+            assert store.request(f"r{newest + CHANNELS}") is None, told
+            assert StoreReader(path, f"{each}").trace("m") == [
+                TracePoint(at_ms=n, event=RequestSent(request_id=f"r{n}", message_id="m")) for n in numbers
+            ], told
+            store.close()
     assert answered > KILLS

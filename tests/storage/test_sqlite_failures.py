@@ -105,7 +105,7 @@ def test_a_flipped_bit_in_a_record_raises_an_error(path, make):
     store = SqliteStore(path)
     store.open(*make.owner)
     assert store.request("request-6") == make.request(6)
-    with pytest.raises(StoreCorruptError, match="requests/request-5' is damaged"):
+    with pytest.raises(StoreCorruptError, match="requests/1/request-5' is damaged"):
         store.request("request-5")
     store.close()
 

@@ -89,7 +89,7 @@ def test_a_store_is_read_after_its_process_was_killed(path, make, writer):
     check(path, make)
     store = SqliteStore(path)
     store.open(*make.owner)
-    assert store.trace("message-1") == [POINT]
+    assert StoreReader(path).trace("message-1") == [POINT]
     store.close()
 
 

@@ -18,6 +18,7 @@ from fairway.events import (
 )
 from fairway.storage.channel_store import TracePoint
 from fairway.storage.sqlite_store import SqliteStore
+from fairway.storage.store_reader import StoreReader
 
 
 @pytest.fixture
@@ -37,13 +38,13 @@ def test_a_trace_is_found_by_message_request_and_sds_id_oldest_first(kept, make)
     lost = TracePoint(at_ms=50, event=IrretrievableMessage(message_id="sds-9", reason=LossReason.TIMEOUT))
     kept.keep(trace=(lost,))
     for _ in range(2):
-        assert list(kept.store.trace("m1")) == points
-        assert list(kept.store.trace("r1")) == [points[0], points[1], points[3]]
+        assert list(StoreReader(kept.store.path).trace("m1")) == points
+        assert list(StoreReader(kept.store.path).trace("r1")) == [points[0], points[1], points[3]]
         # An identifier is a whole field that names a message, not a part of one nor another field's value.
-        assert list(kept.store.trace("r2")) == [points[2]]
-        assert list(kept.store.trace("m")) == []
-        assert list(kept.store.trace("")) == []
-        assert list(kept.store.trace("sds-9")) == [lost]
+        assert list(StoreReader(kept.store.path).trace("r2")) == [points[2]]
+        assert list(StoreReader(kept.store.path).trace("m")) == []
+        assert list(StoreReader(kept.store.path).trace("")) == []
+        assert list(StoreReader(kept.store.path).trace("sds-9")) == [lost]
         kept.reopen()
 
 
@@ -55,7 +56,7 @@ def test_of_a_received_message_the_trace_keeps_the_size_and_not_the_payload(kept
         TracePoint(at_ms=2, event=replace(message, payload=b""), size_bytes=5),
     ]
     for identifier in ("message-4", "sds-4-0", "sds-4-1"):
-        assert list(kept.store.trace(identifier)) == expected
+        assert list(StoreReader(kept.store.path).trace(identifier)) == expected
 
 
 def test_the_oldest_trace_points_are_removed(kept, monkeypatch):
@@ -64,6 +65,6 @@ def test_the_oldest_trace_points_are_removed(kept, monkeypatch):
         events = (RequestSent(request_id=f"r{number}", message_id="m") for number in range(start, start + 300))
         kept.keep(trace=tuple(TracePoint(at_ms=0, event=event) for event in events))
     kept.reopen()
-    names = [point.event.request_id for point in kept.store.trace("m")]
+    names = [point.event.request_id for point in StoreReader(kept.store.path).trace("m")]
     assert 10 <= len(names) <= 1_300
     assert names == [f"r{number}" for number in range(3_000 - len(names), 3_000)]

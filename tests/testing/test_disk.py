@@ -16,6 +16,7 @@ from fairway.nodes.local import LocalNetwork
 from fairway.protocol.effects import Change
 from fairway.storage.channel_store import Handling, StoredRequest, TracePoint, Write
 from fairway.storage.memory_store import MemoryStore
+from fairway.storage.store_reader import StoreReader
 from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, run, virtual_time
 
 OWNER = ("harbour", "alice", "/fairway/1/harbour/proto")
@@ -128,7 +129,7 @@ class Keeper:
         (last,) = rows.get(("last", ""), (-1,))
         kept = last + 1
         assert self.answered <= kept <= len(self.writes)
-        assert content_of(stored, store.trace("m")) == content_after(self.writes[:kept])
+        assert content_of(stored, StoreReader(store.path).trace("m")) == content_after(self.writes[:kept])
         self.history.append((kept, len(self.writes) - kept))
         del self.writes[kept:]
         self.answered, self.failed, self.store = kept, False, store
@@ -228,7 +229,7 @@ async def test_after_an_error_writes_fail_until_the_store_is_opened_again(fault)
         keeper.store.close()
         stored = keeper.store.open(*OWNER)
         kept = [[write(0)]] if fault is DiskFault.FULL else [[write(0)], [write(0), write(1)]]
-        assert content_of(stored, keeper.store.trace("m")) in map(content_after, kept)
+        assert content_of(stored, StoreReader(keeper.store.path).trace("m")) in map(content_after, kept)
         answers = []
         keeper.store.submit(write(3, 100_000), answers.append)
         await asyncio.sleep(1)

@@ -60,7 +60,6 @@ from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.signing import Signing
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
-from fairway.storage.backup import back_up
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.type_checks import check_callback, check_fields, check_type
@@ -560,9 +559,7 @@ class ReliableChannel:
             raise ConfigurationError(
                 f"the state of this channel is in {self._store!r}, not in a file: create the channel with store=PATH"
             )
-        if self._engine is not None:
-            await self._engine.durable()
-        await asyncio.to_thread(back_up, self._store.path, Path(path))
+        await asyncio.to_thread(self._store.back_up, Path(path))
 
     @property
     def protocol(self) -> Stack:

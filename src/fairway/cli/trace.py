@@ -56,6 +56,7 @@ def command(
     ],
     store: Annotated[list[Path], typer.Option(metavar="PATH", help="The store of a participant; repeatable.")],
     *,
+    channel: Annotated[str | None, typer.Option(metavar="NAME", help="The channel, if a store has several.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every step.")] = False,
     machine: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
@@ -68,7 +69,7 @@ def command(
 
     Example: [bold]fairway trace 2cf24dba --store alice.db --store bob.db[/bold]
     """
-    trace = trace_message(message_id, store)
+    trace = trace_message(message_id, store, channel)
     if machine:
         typer.echo(json.dumps({"known": trace is not None} | (_told(trace) if trace is not None else {})))
     else:
@@ -247,22 +248,34 @@ class _Witness(NamedTuple):
     reader: StoreReader
 
 
-def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | None:
+def trace_message(identifier: str, stores: Sequence[Path], channel_id: str | None = None) -> MessageTrace | None:
     """Return the path of a message; None if no store knows it.
 
-    ``identifier`` is a message id or its beginning, a request id, or an SDS id. Raises `ConfigurationError` for the
-    beginning of several ids, and a `StorageError` if a store cannot be read.
+    ``identifier`` is a message id or its beginning, a request id, or an SDS id; ``channel_id`` restricts the search to
+    one channel. Raises `ConfigurationError` for the beginning of several ids, for a message in several channels and for
+    an unknown channel, and a `StorageError` if a store cannot be read.
     """
     if not stores:
         raise ConfigurationError("no store is given; name at least one: --store alice.db")
-    witnesses = []
-    for path in stores:
-        reader = StoreReader(path)
-        witnesses.append(_Witness(reader.owner(), reader))
-    found = _resolve(identifier, witnesses)
-    if found is None:
+    witnesses = [
+        _Witness(owner, StoreReader(path, owner.channel_id))
+        for path in stores
+        for owner in StoreReader(path).owners()
+        if channel_id in {None, owner.channel_id}
+    ]
+    if not witnesses:
+        raise ConfigurationError(f"{', '.join(map(str, stores))}: no channel {channel_id or ''}".rstrip())
+    found = {}
+    for channel in dict.fromkeys(each.owner.channel_id for each in witnesses):
+        resolved = _resolve(identifier, [each for each in witnesses if each.owner.channel_id == channel])
+        if resolved is not None:
+            found[channel] = resolved
+    if not found:
         return None
-    message_id, request_id = found
+    if len(found) > 1:
+        raise ConfigurationError(f"{identifier} is in the channels {', '.join(found)}; name one with --channel")
+    ((channel, (message_id, request_id)),) = found.items()
+    witnesses = [each for each in witnesses if each.owner.channel_id == channel]
     steps: list[TracedEvent] = []
     sends: list[tuple[str, StoredRequest]] = []
     for owner, reader in witnesses:
@@ -280,7 +293,7 @@ def trace_message(identifier: str, stores: Sequence[Path]) -> MessageTrace | Non
     steps.sort(key=lambda step: step.at_ms)
     return MessageTrace(
         message_id=message_id,
-        channel_id=witnesses[0].owner.channel_id,
+        channel_id=channel,
         sends=tuple(sorted(sends, key=lambda send: send[1].accepted_at_ms)),
         steps=tuple(steps),
         file=file,

@@ -7,9 +7,9 @@ A write without hurry, such as the node's answer to a message, begins no transac
 the next message would wait for both. It shares the transaction of the next write with hurry, or is committed alone if
 none follows within 2 ms.
 
-Invariants: writes become durable, and are answered, in the order of `CommitQueue.submit`. After a write has failed,
-neither it nor a later one is tried (fail-stop), because later writes build on earlier ones. Answers are given on the
-thread of the driver.
+The queue takes the writes of all channels of a file. Invariants: writes become durable, and are answered, in the order
+of `CommitQueue.submit`. After a write has failed, neither it nor a later one is tried (fail-stop), because later writes
+build on earlier ones. Answers are given on the thread of the driver, or on one that opens or closes a channel.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from fairway.errors import StorageError
+from fairway.errors import StorageError, copy_of
 from fairway.events import MessageReceived
-from fairway.storage.channel_store import StoredRequest, TracePoint, Write
+from fairway.storage.channel_store import StoredRequest, Write
 
 _LOG: Final = logging.getLogger(__name__)
 _LINGER_S: Final = 0.002
@@ -38,9 +38,9 @@ Done = Callable[[StorageError | None], None]
 class Entry(NamedTuple):
     """A write under way."""
 
+    channel: int
+    """The number of the channel in the store."""
     write: Write
-    first_point: int
-    """The number in the store of the first trace point of the write."""
     done: Done
 
 
@@ -145,18 +145,18 @@ class CommitQueue:
         self,
         commit: Callable[[list[Entry]], None],
         housekeeping: Callable[[], None],
-        next_point: int,
         driver: CommitDriver,
     ) -> None:
         """Start the driver.
 
         ``commit`` makes entries durable or raises `StorageError`. ``housekeeping`` is called after the answers of each
-        commit, and may raise `StorageError` too. ``next_point`` is the number of the next trace point.
+        commit, and may raise `StorageError` too.
         """
         self._commit = commit
         self._housekeeping = housekeeping
-        self._next_point = next_point
         self._lock = threading.Lock()
+        self._committing = threading.Lock()
+        """Held during a commit, and while another thread uses the store's connection (`paused`)."""
         self._queued: list[Entry] = []
         self._in_commit: list[Entry] = []
         self._is_hurried = False
@@ -167,36 +167,29 @@ class CommitQueue:
         self._driver = driver
         driver.start(self._empty)
 
-    def submit(self, write: Write, done: Done, *, hurry: bool = True) -> None:
-        """Queue a write. Cheap: nothing is encoded here."""
+    def submit(self, channel: int, write: Write, done: Done, *, hurry: bool = True) -> None:
+        """Queue a write of a channel. Cheap: nothing is encoded here."""
         with self._lock:
             queued, is_open = self._queued, not self._closing
             wakes = not queued or (hurry and not self._is_hurried)
             if is_open:
                 self._is_hurried |= hurry
-                queued.append(Entry(write, self._next_point, done))
-                self._next_point += len(write.trace)
+                queued.append(Entry(channel, write, done))
         if not is_open:
             done(StorageError("the store is being closed: nothing more is written"))
         elif wakes:
             self._driver.wake(hurry=hurry)
 
-    def request(self, request_id: str) -> StoredRequest | None:
+    def request(self, channel: int, request_id: str) -> StoredRequest | None:
         """Return a request that is not yet durable, or None."""
-        requests = (request for entry in reversed(self._uncommitted()) for request in entry.write.requests)
+        entries = (entry for entry in reversed(self._uncommitted()) if entry.channel == channel)
+        requests = (request for entry in entries for request in entry.write.requests)
         return next((request for request in requests if request.request_id == request_id), None)
 
     def message(self, number: int) -> MessageReceived | None:
         """Return a message of the inbox that is not yet durable, or None."""
         delivered = (pair for entry in self._uncommitted() for pair in entry.write.delivered)
         return next((message for given, message in delivered if given == number), None)
-
-    def points(self) -> tuple[int | None, list[TracePoint]]:
-        """Return the number of the first trace point that is not yet durable, and all of them; None without writes."""
-        entries = self._uncommitted()
-        if not entries:
-            return None, []
-        return entries[0].first_point, [point for entry in entries for point in entry.write.trace]
 
     def _uncommitted(self) -> list[Entry]:
         with self._lock:
@@ -208,7 +201,26 @@ class CommitQueue:
             self._closing = True
         self._driver.finish()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Commit the queued writes on this thread, and let the block use the connection before the next commit.
+
+        Must not be called from an answer.
+        """
+        with self._committing:
+            self._commit_queued()
+            yield
+
+    def check(self) -> None:
+        """Raise the error of a failed write."""
+        if self.error is not None:
+            raise copy_of(self.error)
+
     def _empty(self) -> None:
+        with self._committing:
+            self._commit_queued()
+
+    def _commit_queued(self) -> None:
         with self._lock:
             self._in_commit, self._queued, self._is_hurried = self._queued, [], False
         if self._in_commit:

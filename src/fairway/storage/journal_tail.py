@@ -27,6 +27,7 @@ from fairway.storage.records import PointColumns, point_columns, verify
 class JournalRecord(NamedTuple):
     """A write as the journal has it: its trace points are columns of ``trace``."""
 
+    channel: int
     changes: tuple[Change, ...]
     delivered: tuple[tuple[int, MessageReceived], ...]
     finished: tuple[int, ...]
@@ -37,10 +38,11 @@ class JournalRecord(NamedTuple):
     points: tuple[PointColumns, ...]
 
     @classmethod
-    def of(cls, write: Write, first_point: int) -> Self:
+    def of(cls, channel: int, write: Write, first_point: int) -> Self:
         """Return the record of a write whose first trace point has this number."""
         points = [point_columns(number, point) for number, point in enumerate(write.trace, first_point)]
         return cls(
+            channel,
             write.changes,
             write.delivered,
             write.finished,
@@ -56,7 +58,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(list[JournalRecord])
 
 
 class Tail:
-    """The combined changes of some records: of each row the last one."""
+    """The combined changes of some records of a channel: of each row the last one."""
 
     def __init__(self, records: Iterable[JournalRecord] = ()) -> None:
         self.rows: dict[tuple[str, str], Row | None] = {}
@@ -96,6 +98,10 @@ class Tail:
             self.requests[request.request_id] = request
         self.points += record.points
 
+    def __bool__(self) -> bool:
+        """Return whether there are changes."""
+        return any(vars(self).values())
+
     def inbox_message(self, number: int) -> MessageReceived | None:
         """Return a message that entered the inbox and is not finished."""
         message = self.messages.get(number) if number in self.unread else None
@@ -103,17 +109,22 @@ class Tail:
 
 
 @contextmanager
-def tail_of(connection: sqlite3.Connection) -> Iterator[Tail]:
-    """Read the journal of a file, and let the block read its tables in the same transaction.
+def tail_of(connection: sqlite3.Connection, channel: int) -> Iterator[Tail]:
+    """Read the journal of a channel, and let the block read the tables in the same transaction.
 
     Raises `StoreCorruptError` if a row is damaged.
     """
     connection.execute("BEGIN")
     try:
-        rows = connection.execute("SELECT number, body, check_value FROM journal ORDER BY number")
-        yield Tail(record for number, body, check in rows for record in _read(number, body, check))
+        yield Tail(record for record in journal_of(connection) if record.channel == channel)
     finally:
         connection.execute("ROLLBACK")
+
+
+def journal_of(connection: sqlite3.Connection) -> Iterator[JournalRecord]:
+    """Yield the records of all channels in the journal; raise `StoreCorruptError` if a row is damaged."""
+    for number, body, check in connection.execute("SELECT number, body, check_value FROM journal ORDER BY number"):
+        yield from _read(number, body, check)
 
 
 def _read(number: int, body: bytes, check: int) -> list[JournalRecord]:

@@ -73,7 +73,7 @@ def verify(body: bytes, check: int, place: str) -> bytes:
 def sealed(place: str, value: object) -> tuple[bytes, int]:
     """Return a dataclass or a tuple as a record: its body and its check value.
 
-    A place is ``table/key``; for the protocol's state it is written beside the record.
+    A place is ``table/key``; for the protocol's state it is ``channel/table/key``, and written beside the record.
     """
     body = encode(value)
     return body, check_value(body, place)
@@ -89,8 +89,8 @@ def read(kind: type[_Record], place: str, body: bytes, check: int) -> _Record:
 
 
 def read_state(place: str, body: bytes, check: int) -> Change:
-    """Return a row of the protocol's state."""
-    table, _, key = place.partition("/")
+    """Return a row of the protocol's state; its place is ``channel/table/key``."""
+    _, table, key = place.split("/", 2)
     return Change(table=table, key=key, row=decode_row(verify(body, check, place)))
 
 
@@ -99,9 +99,9 @@ def read_message(number: int, body: bytes, check: int) -> MessageReceived:
     return read(MessageReceived, f"messages/{number}", body, check)
 
 
-def read_request(request_id: str, body: bytes, check: int) -> StoredRequest:
+def read_request(channel: int, request_id: str, body: bytes, check: int) -> StoredRequest:
     """Return a request from its columns of ``requests``."""
-    return read(StoredRequest, f"requests/{request_id}", body, check)
+    return read(StoredRequest, f"requests/{channel}/{request_id}", body, check)
 
 
 PointColumns = tuple[int, int, str, int | None, bytes, int]

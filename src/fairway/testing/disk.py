@@ -41,9 +41,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 from fairway.errors import ConfigurationError, StorageError, StoreLockedError
-from fairway.storage.channel_store import ChannelStore, Stored, Write
+from fairway.storage.channel_store import Bounds, Stored, Write
 from fairway.storage.commit_queue import CommitDriver, Done, LoopDriver
 from fairway.storage.sqlite_connection import APPEND, CHECKPOINT, COMMIT, GuardedConnection, connect
+from fairway.storage.sqlite_file import OpenFile, SqliteFile
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_lock import StoreLock
 from fairway.testing.loop import VirtualLoop
@@ -159,12 +160,9 @@ class SimulatedDisk:
         """Close the disk."""
         self.close()
 
-    def store(self, name: str) -> ChannelStore:
+    def store(self, name: str) -> SqliteStore:
         """Return the store of a machine, for one run of its program."""
-        machine = self._machine(name)
-        store = _SimulatedStore(machine)
-        machine.stores.append(store)
-        return store
+        return _SimulatedStore(self._machine(name))
 
     def strike(self, name: str, fault: DiskFault, *, after: int = 0) -> None:
         """Make a sync of a machine fail with a fault, after ``after`` syncs that succeed; `faults` do not apply to it.
@@ -215,7 +213,7 @@ class _Machine:
         self.path = path
         self.rng = random.Random(f"disk/{seed}/{name}")  # noqa: S311 - reproducible, not secret
         self.strikes: deque[DiskFault | None] = deque()
-        self.stores: list[_SimulatedStore] = []
+        self.files: list[_SimulatedFile] = []
         self.forced: Image | None = None
         """The synced content of the disk, if it differs from the files."""
 
@@ -262,14 +260,14 @@ class _Machine:
                 self._beside(end).unlink(missing_ok=True)
 
     def power_loss(self) -> None:
-        stores, self.stores = self.stores, []
-        for store in stores:
-            store.power_loss()
+        files, self.files = self.files, []
+        for file in files:
+            file.power_loss()
 
     def let_go(self) -> None:
-        stores, self.stores = self.stores, []
-        for store in stores:
-            store.let_go()
+        files, self.files = self.files, []
+        for file in files:
+            file.let_go()
 
     def _beside(self, end: str) -> Path:
         return self.path.with_name(f"{self.path.name}{end}")
@@ -289,9 +287,9 @@ class _Connection(GuardedConnection):
 class _SlowDriver(LoopDriver):
     """Commits a queue after the latency of the disk."""
 
-    def __init__(self, store: _SimulatedStore, machine: _Machine) -> None:
+    def __init__(self, file: _SimulatedFile, machine: _Machine) -> None:
         super().__init__(self._after_a_while)
-        self._store = store
+        self._file = file
         self._machine = machine
 
     def _after_a_while(self, commit: Callable[[], None]) -> asyncio.Handle:
@@ -302,57 +300,50 @@ class _SlowDriver(LoopDriver):
         try:
             commit()
         except _PowerLoss as loss:
-            self._store.end(loss.image)
+            self._file.end(loss.image)
             self._machine.disk.on_crash(self._machine.name)
 
 
-class _SimulatedStore(SqliteStore):
-    """A store on a machine, for one run of its program."""
+class _SimulatedFile(SqliteFile):
+    """The file of a machine, for one run of its program."""
 
-    def __init__(self, machine: _Machine) -> None:
-        super().__init__(machine.path)
+    def __init__(self, machine: _Machine, bounds: Bounds) -> None:
+        super().__init__(machine.path, bounds)
+        self.is_dead = False
         self._machine = machine
-        self._is_dead = False
         self._committing: _SlowDriver | None = None
         self._answers: list[Callable[[], None]] = []
         """The answers of one transaction, which come together."""
         self._answers_at_s = 0.0
         """Time of these answers, in seconds of the loop."""
 
-    def open(self, channel_id: str, sender_id: str, content_topic: str) -> Stored:
+    def open(self, channel_id: str, sender_id: str, content_topic: str, *, adds: bool) -> tuple[OpenFile, int, Stored]:
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             raise ConfigurationError(
                 "a simulated disk needs virtual time: run this with fairway.testing.run or virtual_time"
             )
-        if self._is_dead:
+        if self.is_dead:
             raise StorageError(f"{self.path}: its machine lost power; get a new store from the disk")
         try:
-            stored = super().open(channel_id, sender_id, content_topic)
+            opened = super().open(channel_id, sender_id, content_topic, adds=adds)
         except _PowerLoss as loss:
             self._crash(loss.image)
             raise StorageError(f"{self.path}: the machine lost power while the store was being opened") from None
         # The end of a simulation leaves its stores as they are.
-        atexit.unregister(self.close)
-        return stored
+        atexit.unregister(self._end)
+        return opened
 
-    def submit(self, write: Write, done: Done, *, hurry: bool = True) -> None:
-        if self._is_dead:
-            # A dead store gives no answers.
-            return
-        answer = partial(self._answer, done, copy_context())
-        super().submit(write, answer, hurry=hurry)
-
-    def close(self) -> None:
+    def close(self, opened: OpenFile, channel: int) -> None:
         try:
-            super().close()
+            super().close(opened, channel)
         except _PowerLoss as loss:
             self._crash(loss.image)
         self._tell()
 
     def power_loss(self) -> None:
         """End this run, during a commit if one is under way."""
-        if self._open is None or self._committing is None:
-            self._is_dead = True
+        if self._opened is None or self._committing is None:
+            self.is_dead = True
             return
         strikes = self._machine.strikes
         kept = tuple(strikes)
@@ -375,26 +366,22 @@ class _SimulatedStore(SqliteStore):
 
     def let_go(self) -> None:
         """End this run, and leave the disk as it is."""
-        self._is_dead = True
+        self.is_dead = True
         if self._committing is not None:
             self._committing.cancel()
-        self._abandon()
+        self.abandon()
 
-    def _crash(self, image: Image) -> None:
-        """End this run from within its program, which `on_crash` kills in the next turn of the loop."""
-        self.end(image)
-        self._machine.disk.later(0, partial(self._machine.disk.on_crash, self._machine.name))
-
-    def _connect(self, path: Path) -> GuardedConnection:
+    def connect(self, path: Path) -> GuardedConnection:
         connection = cast("_Connection", connect(path, factory=_Connection))
         connection.machine = self._machine
         return connection
 
-    def _driver(self) -> CommitDriver:
+    def driver(self) -> CommitDriver:
         self._committing = _SlowDriver(self, self._machine)
         return self._committing
 
-    def _answer(self, done: Done, context: Any, error: StorageError | None) -> None:
+    def answer(self, done: Done, context: Any, error: StorageError | None) -> None:
+        """Give an answer after the time of the disk."""
         if not self._answers:
             now_s = asyncio.get_running_loop().time()
             shortest, longest = self._machine.disk.faults.answer_ms
@@ -404,12 +391,33 @@ class _SimulatedStore(SqliteStore):
             self._machine.disk.later(self._answers_at_s - now_s, self._tell)
         self._answers.append(partial(context.run, done, error))
 
+    def _crash(self, image: Image) -> None:
+        """End this run from within its program, which `on_crash` kills in the next turn of the loop."""
+        self.end(image)
+        self._machine.disk.later(0, partial(self._machine.disk.on_crash, self._machine.name))
+
     def _tell(self) -> None:
         """Give the answers of the commits since the last call."""
         answers, self._answers = self._answers, []
-        if not self._is_dead:
+        if not self.is_dead:
             for answer in answers:
                 answer()
+
+
+class _SimulatedStore(SqliteStore):
+    """A store on a machine, for one run of its program."""
+
+    _file: _SimulatedFile
+
+    def __init__(self, machine: _Machine) -> None:
+        super().__init__(machine.path)
+        self._file = _SimulatedFile(machine, self._file.bounds)
+        machine.files.append(self._file)
+
+    def submit(self, write: Write, done: Done, *, hurry: bool = True) -> None:
+        # A dead store gives no answers.
+        if not self._file.is_dead:
+            super().submit(write, partial(self._file.answer, done, copy_context()), hurry=hurry)
 
 
 def _full(statement: str, carry_out: Callable[..., sqlite3.Cursor]) -> sqlite3.Error:
