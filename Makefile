@@ -93,7 +93,7 @@ $(BIN)/python:
 	echo "$$found -m venv $(VENV)"; "$$found" -m venv $(VENV)
 
 $(DEMO_READY): EXTRAS := cli,node,spark
-$(READY): EXTRAS := cli,mcp,node,spark,hdfs,postgresql,connect,dev,bench
+$(READY): EXTRAS := cli,mcp,node,otel,spark,hdfs,postgresql,connect,dev,bench
 $(DOCS_READY): EXTRAS := docs
 $(DOCS_READY): $(READY)
 

@@ -63,6 +63,7 @@ EXTRAS_OF = {
     "cli": {"cli"},
     "simulation/render": {"cli"},
     "service/rest": {"node"},
+    "channel/telemetry": {"otel"},
     "archives": {"spark"},
     "pipeline": {"spark"},
     "testing/archives": {"spark"},

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 from typer.testing import CliRunner
 
 from fairway.cli import app
@@ -54,7 +55,17 @@ def loggers():
         logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
 
 
-@pytest.mark.usefixtures("loggers")
+@pytest.fixture
+def tracing(monkeypatch):
+    """Let an example set up the SDK of OpenTelemetry for itself alone: the API allows it once in a process."""
+
+    def set_tracer_provider(provider):
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+
+    monkeypatch.setattr(trace, "set_tracer_provider", set_tracer_provider)
+
+
+@pytest.mark.usefixtures("loggers", "tracing")
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_an_example_runs_and_shows_something(source, capsys, caplog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -41,8 +41,10 @@ class Delivered(Struct, frozen=True, eq=False):
 class Inbox:
     """The messages that were delivered and not finished."""
 
-    def __init__(self, finished: Callable[[int], None]) -> None:
+    def __init__(self, finished: Callable[[int], None], received: Callable[[MessageReceived], None] | None) -> None:
         """Begin empty; ``finished`` stores that the message with a number is finished."""
+        self.received = received
+        """Called with each message that a loop of the application gets, if it is measured."""
         self.unread_bytes = 0
         """Payload bytes of all held messages."""
         self.handled: Delivered | None = None
@@ -243,4 +245,6 @@ class MessageLoop:
             self._inbox.finish(self.in_hand.number)
             self.in_hand = None
         self.in_hand = await self._inbox.next()
+        if self._inbox.received is not None:
+            self._inbox.received(self.in_hand.message)
         return self.in_hand.message

@@ -141,6 +141,8 @@ class EventStream:
         async for event, delivered in self.told:
             if delivered is None or self._inbox.held(delivered.number) in {None, delivered}:
                 self._in_hand = delivered
+                if delivered is not None and self._finishes and self._inbox.received is not None:
+                    self._inbox.received(delivered.message)
                 return event
         raise copy_of(self._failure or StopAsyncIteration())
 

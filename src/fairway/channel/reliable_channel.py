@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from fairway.channel.clock import Clock, steady_clock
@@ -66,6 +68,9 @@ from fairway.type_checks import check_callback, check_fields, check_type
 from fairway.visible import visible
 from fairway.wire.envelope import Envelope
 
+if TYPE_CHECKING:
+    from fairway.channel.telemetry import Telemetry
+
 E = TypeVar("E")
 
 _SEED_BYTES = 32
@@ -114,8 +119,11 @@ class ReliableChannel:
         self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
         self._engine: Engine | None = None
         self._receive = receive
-        self._inbox = Inbox(self._finished)
+        self._telemetry = _telemetry_of(channel_id, sender_id, store, self._queue_lengths)
+        self._inbox = Inbox(self._finished, None if self._telemetry is None else self._telemetry.received)
         self._listeners = Listeners(self._inbox, self._binding, finishes=receive is Receive.EVENTS)
+        if self._telemetry is not None and not isinstance(receive, Receive):
+            receive = self._telemetry.processing(receive)
         self._handling = MessageHandling(self._inbox, options, receive, self._listeners, self._keep)
         self._requests = RequestDesk(
             sender_id,
@@ -124,6 +132,7 @@ class ReliableChannel:
             self.send,
             self._was_sent,
             self.history,
+            self._telemetry,
         )
         self._finished_late: list[int] = []
         """Numbers of messages that were finished while no store was open."""
@@ -266,6 +275,21 @@ class ReliableChannel:
         failed. The message was then not sent, but the store may hold it and the next start may send it. The error names
         the request id for a safe repetition.
         """
+        accept = partial(self._accept, count=count, by=by, request_id=request_id, deadline=deadline)
+        if self._telemetry is None:
+            return await accept(payload)
+        return await self._telemetry.send(accept, payload, is_carrier=request_id is None)
+
+    async def _accept(
+        self,
+        payload: Envelope | bytes,
+        *,
+        count: int,
+        by: Iterable[str],
+        request_id: str | None,
+        deadline: float | timedelta | None,
+    ) -> Receipt:
+        """Send a message (`send`)."""
         payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
         names = wanted_names(count, by, self.sender_id)
         if request_id is not None:
@@ -316,6 +340,12 @@ class ReliableChannel:
         event `EphemeralMessageDropped`. Raises `ChannelClosedError` if the channel is not started,
         `EmptyPayloadError`, and `MessageTooLargeError` if the payload exceeds one segment.
         """
+        if self._telemetry is None:
+            return await self._accept_ephemeral(payload)
+        return await self._telemetry.send(self._accept_ephemeral, payload, is_carrier=True)
+
+    async def _accept_ephemeral(self, payload: Envelope | bytes) -> EphemeralReceipt:
+        """Send a message that may be lost (`send_ephemeral`)."""
         payload = _bytes_of(payload)
         engine = self._started()
         async with self._turn:
@@ -356,7 +386,10 @@ class ReliableChannel:
         check_type("to", to, str, "give the sender id of a participant")
         envelope = payload if isinstance(payload, Envelope) else Envelope(_bytes_of(payload))
         self._started()
-        return await self._requests.request(replace(envelope, to=to), timeout_ms / 1_000, request_id)
+        ask = partial(self._requests.request, timeout_s=timeout_ms / 1_000, request_id=request_id)
+        if self._telemetry is None:
+            return await ask(replace(envelope, to=to))
+        return await self._telemetry.request(ask, replace(envelope, to=to), is_carrier=request_id is None)
 
     def requests(self) -> RequestLoop:
         """Return a loop over the requests of other participants to this one, each once, until the channel closes.
@@ -695,9 +728,23 @@ class ReliableChannel:
 
     def _tell(self, event: Event) -> None:
         self._receipts.observe(event)
+        if self._telemetry is not None:
+            self._telemetry.observe(event)
         if isinstance(event, TROUBLES):
             self._troubles.note(event, self._clock())
         self._listeners.tell(event)
+
+    def _queue_lengths(self) -> dict[str, int]:
+        """Return the lengths of the queues, by the names in `statistics`; can be called from any thread."""
+        engine = self._engine
+        if engine is None or not self.is_started():
+            return {}
+        return {
+            "unfinished": len(self._inbox),
+            "publishing": len(engine.publisher),
+            "uncommitted": len(engine.commits),
+            "queued": engine.stack.backlog,
+        }
 
     def _number_of(self, message: MessageReceived) -> int:
         check_type("message", message, MessageReceived, "give the object that was handed over")
@@ -714,6 +761,17 @@ class ReliableChannel:
     def _keep(self, write: Write, events: tuple[Event, ...]) -> None:
         if self._engine is not None:
             self._engine.keep(write, events)
+
+
+def _telemetry_of(
+    channel_id: str, sender_id: str, store: ChannelStore, queue_lengths: Callable[[], Mapping[str, int]]
+) -> Telemetry | None:
+    """Return the spans and metrics of a channel; None in a program that has not set up OpenTelemetry."""
+    if not any(sys.modules.get(name) for name in ("opentelemetry.trace", "opentelemetry.metrics")):
+        return None
+    from fairway.channel.telemetry import Telemetry  # noqa: PLC0415 - needs the extra otel
+
+    return Telemetry(channel_id, sender_id, store.request, queue_lengths) if Telemetry.is_wanted() else None
 
 
 def _bytes_of(payload: Envelope | bytes) -> bytes:

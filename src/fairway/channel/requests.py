@@ -17,8 +17,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from fairway.channel.history import HistoryMessage
 from fairway.channel.inbox import Delivered, Inbox
@@ -41,6 +42,9 @@ from fairway.units import NS_PER_MS
 from fairway.visible import visible
 from fairway.waiters import Waiters
 from fairway.wire.envelope import Envelope, EnvelopeKind
+
+if TYPE_CHECKING:
+    from fairway.channel.telemetry import Telemetry
 
 _LOG: Final = logging.getLogger("fairway.channel")
 _MAX_UNSERVED: Final = 100
@@ -137,6 +141,7 @@ class RequestDesk:
         send: Callable[..., Awaitable[Receipt]],
         was_sent: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
+        telemetry: Telemetry | None,
     ) -> None:
         """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed."""
         self._sender_id = sender_id
@@ -145,6 +150,7 @@ class RequestDesk:
         self._send = send
         self._was_sent = was_sent
         self._history = history
+        self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._asked: dict[str, tuple[str, asyncio.Future[tuple[str, Envelope]]]] = {}
         """By correlation id, the wanted addressee and what waits for the outcome."""
@@ -202,6 +208,8 @@ class RequestDesk:
             return False
         request_id = _reply_id(request.message)
         if not self._was_sent(request_id):
+            if self._telemetry is not None:
+                envelope = self._telemetry.with_context(envelope)
             reply = replace(envelope, to=request.sender_id, correlation_id=request.correlation_id)
             rest_s = max(1, request.deadline_ms - self._now_ms()) / 1_000
             await self._send(
@@ -237,7 +245,10 @@ class RequestDesk:
         """Wait for the next request that no loop has taken; raise `StopAsyncIteration` when the channel is closed."""
         while self._failure is None:
             if self._new:
-                return self._new.popitem(last=False)[1]
+                request = self._new.popitem(last=False)[1]
+                if self._inbox.received is not None:
+                    self._inbox.received(request.message)
+                return request
             await self._waiters.wait()
         raise copy_of(self._failure)
 
@@ -317,11 +328,16 @@ class RequestDesk:
 
     def _call(self, number: int, request: Request) -> None:
         assert self._handler is not None, "the caller looked"
-        self._running[number] = self._tasks.spawn(self._handle(number, request, self._handler))
+        handle, telemetry = partial(self._handle, number, request, self._handler), self._telemetry
+        work = handle() if telemetry is None else telemetry.serve(request.message, handle)
+        self._running[number] = self._tasks.spawn(work)
 
-    async def _handle(self, number: int, request: Request, handler: RequestHandler) -> None:
+    async def _handle(
+        self, number: int, request: Request, handler: RequestHandler, failed: Callable[[Exception], None] | None = None
+    ) -> None:
+        """Call the handler and send its reply; ``failed`` is called with what the handler raises."""
         try:
-            outcome = await _outcome_of(handler, request)
+            outcome = await _outcome_of(handler, request, failed)
             if outcome is not None:
                 try:
                     await self.answer(request, outcome)
@@ -358,7 +374,9 @@ class RequestDesk:
             _LOG.info("request %s could not be cancelled: %s", request.correlation_id, error)
 
 
-async def _outcome_of(handler: RequestHandler, request: Request) -> Envelope | None:
+async def _outcome_of(
+    handler: RequestHandler, request: Request, failed: Callable[[Exception], None] | None
+) -> Envelope | None:
     """Return the reply of a handler, or a failure with what it raised; None if it sends none."""
     name = getattr(handler, "__qualname__", repr(handler))
     try:
@@ -369,6 +387,8 @@ async def _outcome_of(handler: RequestHandler, request: Request) -> Envelope | N
         check_type(f"what {name} returns", answer, Envelope | bytes | None, "it is the reply")
     except Exception as error:  # noqa: BLE001 - an application's handler may raise anything
         _LOG.warning("handler %s raised on a request of %s", name, visible(request.sender_id), exc_info=error)
+        if failed is not None:
+            failed(error)
         return _failure(f"{type(error).__name__}: {error}")
     return None if answer is None else _reply(answer)
 
