@@ -35,6 +35,7 @@ PAGES = (
     "docs/agents.md",
     "docs/identity.md",
     "docs/requests.md",
+    "docs/presence.md",
     "docs/testing.md",
     "docs/node.md",
     "docs/operating.md",

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         SdsConfig,
         SegmentationConfig,
     )
+    from fairway.protocol.sds.presence import Member
     from fairway.wire.envelope import Envelope
 
 __version__ = "0.1.0"
@@ -87,6 +88,7 @@ __all__ = [
     "HistoryMessage",
     "Identity",
     "IrretrievableMessage",
+    "Member",
     "Members",
     "MessageAcknowledged",
     "MessageDelivered",
@@ -138,6 +140,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
                 "SdsConfig",
                 "SegmentationConfig",
             ),
+            "fairway.protocol.sds.presence": ("Member",),
             "fairway.wire.envelope": ("Envelope",),
         },
     )

@@ -331,6 +331,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
     hand_over_again = _calling(ReliableChannel.hand_over_again)
     hand_over_later = _calling(ReliableChannel.hand_over_later)
     gaps = _calling(ReliableChannel.gaps)
+    members = _calling(ReliableChannel.members)
     statistics = _calling(ReliableChannel.statistics)
 
     @property

@@ -425,6 +425,32 @@ class MemberTrusted:
     """32 bytes (Ed25519) or 65 bytes (secp256k1)."""
 
 
+class AwayReason(Enum):
+    """Why a member counts as away."""
+
+    GOODBYE = "goodbye"
+    """It said goodbye when its channel stopped."""
+    SILENT = "silent"
+    """It was silent for longer than present members are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberArrived:
+    """A member is present: it was heard for the first time since the start, or after it was away."""
+
+    sender_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAway:
+    """A member that was present is away (`ReliableChannel.members`)."""
+
+    sender_id: str
+    reason: AwayReason
+    last_heard_ms: int
+    """Arrival of its last message, in Unix milliseconds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingBlocked:
     """Nothing could be sent for a minute, although the node is connected.
@@ -519,6 +545,8 @@ Event = (
     | ForeignMessages
     | SignatureRefused
     | MemberTrusted
+    | MemberArrived
+    | MemberAway
     | SendingBlocked
     | LimitReached
     | StoreRefused
@@ -546,6 +574,8 @@ EVENT_NAMES: Final[dict[type, str]] = {
     ForeignMessages: "foreign-messages",
     SignatureRefused: "signature-refused",
     MemberTrusted: "member-trusted",
+    MemberArrived: "member-arrived",
+    MemberAway: "member-away",
     SendingBlocked: "sending-blocked",
     LimitReached: "limit-reached",
     StoreRefused: "store-refused",

@@ -58,7 +58,7 @@ def test_agents_send_receive_ask_and_answer(tmp_path):
             with pytest.raises(AssertionError, match="next_request"):
                 await bob("reply", request_id="unknown", text="yes")
             assert [each["text"] for each in await alice("history", limit=3)] == ["who is on watch?", "tea?", "yes"]
-            assert {each["name"] for each in await alice("members")} == {"alice", "bob"}
+            assert [(each["name"], each["is_present"]) for each in await alice("members")] == [("bob", True)]
 
     run(work())
 

@@ -58,6 +58,7 @@ from fairway.protocol.encryption import Encryption
 from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
+from fairway.protocol.sds.presence import Member
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.signing import Signing
 from fairway.protocol.stack import Stack
@@ -526,6 +527,14 @@ class ReliableChannel:
         """
         self._open()
         return self._listeners.on(event, handler)
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the other participants: the present ones first, each group by sender id.
+
+        A member is present from its first message, of any kind, until it says goodbye or is silent for too long
+        (docs/presence.md). After a start no member is present until it is heard.
+        """
+        return self._started().stack.members()
 
     def gaps(self, limit: int = 100) -> tuple[Gap, ...]:
         """Return the missing cited messages, the longest missing first, each with the messages that wait for it.

@@ -54,11 +54,14 @@ class Text(BaseModel):
     """Unix seconds."""
 
 
-class Speaker(BaseModel):
-    """A participant that has sent messages."""
+class Attendance(BaseModel):
+    """Whether another participant is present."""
 
     name: str
-    last_message_at: float
+    is_present: bool
+    since: float | None
+    """When it became present or away, in Unix seconds; null if nothing was heard of it since this server started."""
+    last_heard_at: float | None
     """Unix seconds."""
 
 
@@ -161,11 +164,20 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
         return [_text(each) for each in await channel.history(limit)]
 
     @tool
-    async def members() -> list[Speaker]:
-        """Return who has sent one of the last 1,000 messages, and when, the latest first."""
-        last = {each.sender_id: each.timestamp_ns / NS_PER_S for each in await channel.history(1_000)}
-        latest_first = sorted(last.items(), key=lambda member: member[1], reverse=True)
-        return [Speaker(name=name, last_message_at=at) for name, at in latest_first]
+    async def members() -> list[Attendance]:
+        """Return the other participants, and who of them is present. Messages also reach absent ones when they return.
+
+        After a start of this server a participant is present as soon as it is heard.
+        """
+        return [
+            Attendance(
+                name=member.sender_id,
+                is_present=member.is_present,
+                since=_seconds(member.since_ms),
+                last_heard_at=_seconds(member.last_heard_ms),
+            )
+            for member in channel.members()
+        ]
 
     @tool
     async def request(text: str, to: str, wait_s: Seconds = 50) -> str:
@@ -193,6 +205,10 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
         return await questions[request_id].reply(text.encode())
 
     return server
+
+
+def _seconds(at_ms: int | None) -> float | None:
+    return None if at_ms is None else at_ms / 1_000
 
 
 def _text(message: MessageReceived | HistoryMessage) -> Text:

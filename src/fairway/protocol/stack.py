@@ -54,6 +54,7 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdShared,
 )
+from fairway.protocol.sds.presence import Member
 from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refused
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
@@ -69,6 +70,9 @@ _CLOCK_SET_BACK_MS: Final = 1_000
 """Step back of the clock beyond which all times are planned anew."""
 _CHANGE_NOTHING_AGAIN: Final = (Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN)
 """Reasons to ignore a message that also hold if the same transmission arrives again."""
+
+
+_OF_NO_MEMBER: Final = (Judgement.FOREIGN, Judgement.OWN, Judgement.FORGED)
 
 
 class Accepted(NamedTuple):
@@ -121,6 +125,7 @@ class Stack:
             now_ms,
             max_unsynced=max(1, options.sds.bloom_capacity // 4),
         )
+        self.sds.presence.turn_ms = self.sync_timer.turn_ms
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
@@ -269,6 +274,7 @@ class Stack:
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
+            self.sds.presence.end_chance(now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
@@ -312,6 +318,7 @@ class Stack:
             # Participants may have missed messages of each other.
             self.sync_timer.send_soon(now_ms)
         self._sending.outbound.connected = connected
+        self.sds.presence.set_connected(connected, now_ms)
         if not connected:
             self._sending.blockage.ended()
         self._update_wait_clock(now_ms)
@@ -395,6 +402,7 @@ class Stack:
                 *self._sending.retries.next_times(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
+                self.sds.presence.at_ms,
                 self._sending.outbound.next_send_at(self._now_ms),
             ]
         return min([at for at in times if at is not None], default=None)
@@ -437,6 +445,10 @@ class Stack:
     def backlog(self) -> int:
         """Number of segments in the outbox while the node is connected; 0 while it is offline."""
         return len(self._sending.outbox) if self._sending.outbound.connected else 0
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the other participants: the present ones first, each group by sender id."""
+        return self.sds.presence.members()
 
     def gaps(self, limit: int) -> tuple[Gap, ...]:
         """Return the ``limit`` longest missing messages, each with the messages that wait for it."""
@@ -564,6 +576,8 @@ class Stack:
         )
         if not from_store:
             self._sending.retries.heard(message.sender_id, now_ms)
+            if judgement not in _OF_NO_MEMBER:
+                self.sds.note_presence(message, now_ms, sent_ms, was_missing=missing is not None)
         changes_nothing_again = bool(message.causal_history)
         for outcome in outcomes:
             self._plan_sync(outcome, now_ms, from_store=from_store)
@@ -657,6 +671,8 @@ class Stack:
     def _seal_and_admit(self, sent: Transmission | list[Effect], now_ms: int) -> list[Effect]:
         """Encrypt and limit a transmission, then dispatch; `cipher_done` continues if the hook is awaited."""
         if isinstance(sent, Transmission):
+            if sent.carries_segment:
+                self.sds.presence.content_transmitted(now_ms)
             encrypted = self._sending.encrypt(sent, now_ms)
             sent = self._sending.limit(sent, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
         return sent + self._sending.dispatch(now_ms)
@@ -714,6 +730,7 @@ class Stack:
         self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
         self._retrieval = Retrieval(self.options, self._times)
         self.sync_timer.begin(now_ms)
+        self.sds.presence.plan_anew(now_ms)
         self.sds.repair.plan_anew(now_ms)
         self._sending.plan_anew(now_ms)
         self._query_on_connect.plan_anew(now_ms)
@@ -731,6 +748,7 @@ class Stack:
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
+        events += self.sds.presence.take_events()
         blockage = self._sending.blockage
         if blockage.is_long:
             events += blockage.take(now_ms)

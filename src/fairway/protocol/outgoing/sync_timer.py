@@ -35,6 +35,8 @@ _LONGEST_MS: Final = 480_000
 """Shortest wait in the longest window."""
 _LONGEST_WITH_NEWS: Final = 4.0
 """Longest window, in intervals, of a participant that has not acknowledged itself; its sender may require that."""
+_TURN_SHARE: Final = 0.75
+"""Share of a window in which the first of several participants sends: two thirds for two of them, half for many."""
 _REMINDERS: Final = 10
 """Prompt sync messages for participants that miss messages: at 60 % loss one arrives in 99 % of cases."""
 _REPAIR_SPACING_MS: Final = 1_000
@@ -90,6 +92,14 @@ class SyncTimer:
     def refused(self, now_ms: int) -> None:
         """Send a sync message again later, because the node refused the last one."""
         self._bring_forward(now_ms + _SELDOM_MS)
+
+    def turn_ms(self, *, has_news: bool) -> int:
+        """Return the mean time until a participant of a group sends a sync message, at most; 0 without sync messages.
+
+        ``has_news`` says whether a participant has content to acknowledge, and so a short window.
+        """
+        interval_ms = self._interval()
+        return int(_TURN_SHARE * interval_ms * _longest_window(interval_ms, has_news=has_news)) if interval_ms else 0
 
     def on_sent(self, now_ms: int) -> None:
         """Note that a sync message is sent now."""
@@ -177,9 +187,7 @@ class SyncTimer:
     def _begin_window(self, now_ms: int) -> None:
         self._owes_acknowledgement = False
         interval_ms = self._interval()
-        longest = max(1.0, 2 * _LONGEST_MS / interval_ms) if interval_ms else 0
-        if self._has_news:
-            longest = min(longest, _LONGEST_WITH_NEWS)
+        longest = _longest_window(interval_ms, has_news=self._has_news) if interval_ms else 0
         self.at_ms = self._draw(now_ms, min(2.0**self._round, longest))
 
     def _bring_forward(self, at_ms: int | None) -> None:
@@ -192,3 +200,9 @@ class SyncTimer:
         if not interval_ms:
             return None
         return now_ms + 1 + int((1 + self._jitter.fraction()) / 2 * interval_ms * intervals)
+
+
+def _longest_window(interval_ms: int, *, has_news: bool) -> float:
+    """Return the longest window in intervals."""
+    longest = max(1.0, 2 * _LONGEST_MS / interval_ms)
+    return min(longest, _LONGEST_WITH_NEWS) if has_news else longest

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Member:
+class MembershipUser:
     """One channel of a membership."""
 
     membership: Membership
@@ -60,7 +60,7 @@ class Member:
             member.quota.refund(charged_at_ms, configured=self._counts_for(member))
             member.changed()
 
-    def _counts_for(self, member: Member) -> bool:
+    def _counts_for(self, member: MembershipUser) -> bool:
         """Return whether the configured limit of a channel counts the transmissions of this channel."""
         return member is self or self.quota.limiting
 
@@ -87,15 +87,15 @@ class Membership:
 
     def __init__(self) -> None:
         self.pace = Pace()
-        self._members: list[ref[Member]] = []
+        self._members: list[ref[MembershipUser]] = []
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[MembershipUser]:
         return iter([member for known in self._members if (member := known()) is not None])
 
-    def join(self, quota: Quota, changed: Callable[[], None]) -> Member:
+    def join(self, quota: Quota, changed: Callable[[], None]) -> MembershipUser:
         """Add a channel, which counts the transmissions of all channels from now on."""
         served = min((member.served for member in self), default=0)
-        member = Member(self, quota, changed, served)
+        member = MembershipUser(self, quota, changed, served)
         # Not removed by a weak reference callback: the garbage collector could call it during a copy of the list.
         self._members = [*(known for known in self._members if known() is not None), ref(member)]
         if len(self._members) > 1:

@@ -55,6 +55,7 @@ from fairway.protocol.sds.outcome import (
     SenderIdShared,
 )
 from fairway.protocol.sds.pending_citations import PendingCitations, fitting_beside
+from fairway.protocol.sds.presence import Presence
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.retained import RetainedMessages
 from fairway.protocol.sds.rolling_bloom import RollingBloom
@@ -73,7 +74,7 @@ FORGOTTEN: Final = "forgotten"
 _OLD_COPIES_FOR_A_FILTER: Final = 20
 """Copies of old messages that cause a bloom filter: a filter of 18,752 bytes costs less than further copies."""
 _MAX_PARTICIPANTS: Final = 10_000
-"""Participants counted for response groups."""
+"""Participants counted for response groups, and shown as members; a forger can invent names."""
 LAMPORT_TOLERANCE_MS: Final = 3_600_000
 """Largest lead over the wall clock that a received Lamport timestamp can give to the own clock."""
 _LARGEST_CLOCK: Final = 1 << 62
@@ -157,6 +158,7 @@ class MessageChannel:
         self.retained = RetainedMessages(self.journal, self.encode, enabled=config.repair.enabled)
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
         self.participants: set[str] = set()
+        self.presence = Presence(self.participants, now_ms)
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
         """Whether messages state that they vouch for the ancestors of their citations (`Vouching`)."""
         self.ephemeral_count = 0
@@ -425,9 +427,8 @@ class MessageChannel:
         """Deliver or park new content, and process a sync message."""
         message_id, kind = message.message_id, message.kind
         outcomes: list[SdsOutcome] = [MessageArrived(message=message, kind=kind)]
-        if message.sender_id not in self.participants and len(self.participants) < _MAX_PARTICIPANTS:
-            self.participants.add(message.sender_id)
-            self.journal.touch(PARTICIPANTS, message.sender_id)
+        if message.sender_id not in self.participants:
+            self._add_participant(message.sender_id)
         if message.repair_request:
             self.repair.review_requests(message, self._holds, len(self.participants) + 1, now_ms)
         outcomes += self._review(message, now_ms, sent_ms)
@@ -450,6 +451,30 @@ class MessageChannel:
             # An old message was sent again, even if this is the first copy received.
             self._owe_citation(message_id, is_old=True)
         return outcomes
+
+    def _add_participant(self, name: str) -> None:
+        """Add a participant; if there are too many, forget one that is not present."""
+        if len(self.participants) >= _MAX_PARTICIPANTS:
+            absent = self.presence.forget_one()
+            if absent is None:
+                return
+            self.participants.remove(absent)
+            self.journal.touch(PARTICIPANTS, absent)
+        self.participants.add(name)
+        self.journal.touch(PARTICIPANTS, name)
+
+    def note_presence(self, message: SdsMessage, now_ms: int, sent_ms: int | None, *, was_missing: bool) -> None:
+        """Note that the network transmitted a message: its author is present, if the author transmitted it just now.
+
+        ``was_missing`` says whether others cited it before it arrived.
+        """
+        lamport = self.believed_lamport(message.lamport_timestamp or 0, now_ms)
+        made_ms = None
+        if message.kind is Kind.CONTENT:
+            self.presence.content_transmitted(now_ms)
+            made_ms = lamport * self.profile.lamport_unit_ms
+        if not was_missing and self.presence.was_sent_now(sent_ms, made_ms, now_ms):
+            self.presence.heard(message.sender_id, lamport, now_ms)
 
     def refuse(
         self, message: SdsMessage, now_ms: int, why: ContentRefusal, sent_ms: int | None = None

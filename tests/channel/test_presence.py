@@ -1,0 +1,201 @@
+"""Which members are present: arrivals, silence, and messages that prove nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from fairway.channel.reliable_channel import ReliableChannel
+from fairway.events import AwayReason, MemberArrived, MemberAway
+from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.testing import Machine, Process, virtual_time
+from listening import join
+
+MINUTE_S = 60
+HOUR_S = 3_600
+
+
+def present(channel: ReliableChannel) -> set[str]:
+    return {member.sender_id for member in channel.members() if member.is_present}
+
+
+def absent(channel: ReliableChannel) -> set[str]:
+    return {member.sender_id for member in channel.members() if not member.is_present}
+
+
+def changes_seen_by(channel: ReliableChannel) -> list[MemberArrived | MemberAway]:
+    changes: list[MemberArrived | MemberAway] = []
+    channel.on(MemberArrived, changes.append)
+    channel.on(MemberAway, changes.append)
+    return changes
+
+
+async def started(process: Process, network: LocalNetwork, name: str, **more) -> ReliableChannel:
+    """Start a member in a process of its own."""
+
+    async def start() -> ReliableChannel:
+        channel = await join(network, name, **more)
+        await channel.start()
+        return channel
+
+    return await process.spawn(start())
+
+
+def kill(process: Process, network: LocalNetwork) -> None:
+    """End a process as ``kill -9`` does: it says no goodbye."""
+    next(node for node in network.nodes if node.name == process.name).leave()
+    process.kill()
+
+
+async def chat(channel: ReliableChannel, seconds: int, every: int = 10) -> None:
+    for number in range(seconds // every):
+        await channel.send(b"line %d" % number)
+        await asyncio.sleep(every)
+
+
+@virtual_time()
+async def test_a_member_is_present_from_its_first_word_and_is_heard_without_sending_messages():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob:
+            arrivals = changes_seen_by(alice)
+            assert alice.members() == bob.members() == ()
+            await alice.send(b"anybody?")
+            await asyncio.sleep(MINUTE_S)
+            assert (present(alice), present(bob)) == ({"bob"}, {"alice"})
+            (member,) = alice.members()
+            assert member.since_ms
+            assert member.last_heard_ms
+            assert member.since_ms <= member.last_heard_ms
+            assert arrivals == [MemberArrived(sender_id="bob")]
+            await chat(alice, 5 * MINUTE_S)
+            assert alice.members()[0].since_ms == member.since_ms
+            assert (alice.members()[0].last_heard_ms or 0) > member.last_heard_ms
+
+
+@virtual_time()
+async def test_a_killed_member_is_away_within_minutes_of_a_conversation_and_arrives_again_at_its_return():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"):
+            changes = changes_seen_by(alice)
+            machine = Machine(asyncio.get_running_loop())
+            first = Process("carol", machine)
+            await started(first, network, "carol")
+            await chat(alice, 2 * MINUTE_S)
+            assert present(alice) == {"bob", "carol"}
+            heard_ms = {member.sender_id: member.last_heard_ms or 0 for member in alice.members()}["carol"]
+            kill(first, network)
+            await chat(alice, 5 * MINUTE_S)
+            assert (present(alice), absent(alice)) == ({"bob"}, {"carol"})
+            away = changes[-1]
+            assert isinstance(away, MemberAway)
+            assert (away.sender_id, away.reason) == ("carol", AwayReason.SILENT)
+            assert away.last_heard_ms >= heard_ms
+            await started(Process("carol", machine), network, "carol")
+            await chat(alice, 2 * MINUTE_S)
+            assert present(alice) == {"bob", "carol"}
+            assert changes[-1] == MemberArrived(sender_id="carol")
+
+
+@virtual_time()
+async def test_a_quiet_member_stays_present_in_a_quiet_and_in_a_busy_channel_that_loses_messages():
+    with LocalNetwork(NetworkFaults(loss=0.3)) as network:
+        async with join(network, "alice") as alice, join(network, "bob"), join(network, "carol") as carol:
+            changes = [changes_seen_by(channel) for channel in (alice, carol)]
+            await alice.send(b"good night")
+            await asyncio.sleep(24 * HOUR_S)
+            await chat(alice, HOUR_S)
+            assert present(alice) == {"bob", "carol"}
+            assert [len(seen) for seen in changes] == [2, 2]
+
+
+@virtual_time()
+async def test_a_hundred_members_are_all_present_and_none_of_them_flickers():
+    with LocalNetwork(NetworkFaults(loss=0.1)) as network:
+        async with AsyncExitStack() as group:
+            members = [await group.enter_async_context(join(network, f"member {number}")) for number in range(100)]
+            changes = changes_seen_by(members[0])
+            await chat(members[1], 6 * MINUTE_S, every=40)
+            assert len(present(members[0])) == 99
+            assert len(changes) == 99
+            await asyncio.sleep(HOUR_S)
+            assert len(changes) == 99
+
+
+@virtual_time()
+async def test_messages_of_a_store_prove_no_presence_and_their_senders_are_listed_as_absent():
+    with LocalNetwork() as network:
+        process = Process("bob", Machine(asyncio.get_running_loop()))
+        bob = await started(process, network, "bob")
+        await (await bob.send(b"the last words of bob")).sent()
+        kill(process, network)
+        async with join(network, "carol") as carol:
+            changes = changes_seen_by(carol)
+            assert [message.sender_id async for message in _first(carol, 1)] == ["bob"]
+            await asyncio.sleep(MINUTE_S)
+            assert (present(carol), absent(carol), changes) == (set(), {"bob"}, [])
+
+
+@virtual_time()
+async def test_a_repair_by_another_member_proves_no_presence_of_the_author():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            process = Process("bob", Machine(asyncio.get_running_loop()))
+            bob = await started(process, network, "bob")
+            await alice.send(b"bob?")
+            receipt = await bob.send(b"the last words of bob")
+            await receipt.delivered()
+            kill(process, network)
+            network.node("carol").store_available = False
+            async with join(network, "carol") as carol:
+                await alice.send(b"carol?")
+                lines = [message async for message in _first(carol, 2)]
+                assert {message.sender_id for message in lines} == {"alice", "bob"}
+                assert present(carol) == {"alice"}
+
+
+async def _first(channel: ReliableChannel, count: int):
+    number = 0
+    async for message in channel:
+        yield message
+        number += 1
+        if number == count:
+            return
+
+
+@virtual_time()
+async def test_members_with_clocks_that_are_wrong_by_minutes_are_present():
+    with LocalNetwork() as network:
+        loop = asyncio.get_running_loop()
+        async with join(network, "alice") as alice:
+            slow = await started(Process("slow", Machine(loop, skew_ms=-600_000)), network, "slow")
+            fast = await started(Process("fast", Machine(loop, skew_ms=600_000)), network, "fast")
+            await chat(alice, 2 * MINUTE_S)
+            assert present(alice) == {"slow", "fast"}
+            assert present(slow) == {"alice", "fast"}
+            assert present(fast) == {"alice", "slow"}
+
+
+@virtual_time()
+async def test_after_a_restart_no_member_is_present_until_it_is_heard(tmp_path):
+    with LocalNetwork() as network:
+        async with join(network, "bob") as bob:
+            async with join(network, "alice", store=tmp_path / "alice.db") as alice:
+                await chat(alice, MINUTE_S)
+                assert present(alice) == {"bob"}
+            async with join(network, "alice", store=tmp_path / "alice.db") as alice:
+                (member,) = alice.members()
+                assert (member.sender_id, member.is_present, member.last_heard_ms) == ("bob", False, None)
+                await bob.send(b"welcome back")
+                await asyncio.sleep(1)
+                assert present(alice) == {"bob"}
+
+
+@virtual_time()
+async def test_nobody_goes_away_while_the_own_node_is_offline():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"):
+            await chat(alice, MINUTE_S)
+            node = next(node for node in network.nodes if node.name == "alice")
+            node.go_offline()
+            await chat(alice, 24 * HOUR_S, every=HOUR_S)
+            assert present(alice) == {"bob"}
