@@ -1,9 +1,9 @@
 r"""A bridge between subjects of NATS JetStream and a channel, both ways.
 
 Messages of the stream go to the channel, each after its subject and a line feed. Messages of the channel go to the
-subject ``channel.SENDER`` of the same stream. The bridge may be killed at any moment and started again. The channel
-gets each message of the stream once, because its sequence number is the request id. JetStream drops a message of the
-channel that it has already, if the repetition comes within its window for duplicates, by default two minutes.
+subject ``channel.SENDER`` of the same stream. Bridge and server may be killed at any moment and started again. The
+channel gets each message of the stream once, because its sequence number is the request id. JetStream drops a message
+of the channel that it has already, if the repetition comes within its window for duplicates, by default two minutes.
 
 Run it: pip install nats-py
         python examples/bridges/jetstream.py --server nats://127.0.0.1:4222 --subjects 'orders.>' \
@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 from pathlib import Path
 
 import nats
-from nats.errors import TimeoutError as NothingNewError
 from nats.js import JetStreamContext
+from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
 import fairway
 
 _STREAM = "fairway"
+_AWAY = (TimeoutError, NoStreamResponseError, ServiceUnavailableError)
+"""What the client raises while the server is away, or not ready yet."""
 
 
 async def to_channel(stream: JetStreamContext, subjects: str, channel: fairway.ReliableChannel) -> None:
@@ -31,7 +34,7 @@ async def to_channel(stream: JetStreamContext, subjects: str, channel: fairway.R
     while True:
         try:
             batch = await messages.fetch(100, timeout=5)
-        except NothingNewError:
+        except _AWAY:  # or there is nothing new
             continue
         for message in batch:
             content = message.subject.encode() + b"\n" + message.data
@@ -46,7 +49,11 @@ async def from_channel(channel: fairway.ReliableChannel, stream: JetStreamContex
     """Publish each message of the channel."""
     async for message in channel:
         headers = {"Nats-Msg-Id": message.message_id}
-        await stream.publish(f"channel.{message.sender_id}", message.payload, headers=headers)
+        is_published = False
+        while not is_published:
+            with contextlib.suppress(*_AWAY):
+                await stream.publish(f"channel.{message.sender_id}", message.payload, headers=headers)
+                is_published = True
 
 
 async def main() -> None:
@@ -58,7 +65,7 @@ async def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="folder for the state")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    client = await nats.connect(options.server)
+    client = await nats.connect(options.server, max_reconnect_attempts=-1)
     stream = client.jetstream()
     await stream.add_stream(name=_STREAM, subjects=[options.subjects, "channel.*"])
     async with (

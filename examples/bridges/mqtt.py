@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sqlite3
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import uuid4
 
 from paho.mqtt.client import Client, MQTTMessage, MQTTv5
@@ -78,7 +79,9 @@ def main() -> None:
                 print(f"a message of {message.topic} stays here: {error}")
             client.ack(message.mid, message.qos)
 
+        acknowledged: SimpleQueue[int] = SimpleQueue()
         client.on_connect, client.on_message = subscribe, to_channel
+        client.on_publish = lambda _client, _data, packet, *_: acknowledged.put(packet)
         host, port = options.broker.rsplit(":", 1)
         session = Properties(PacketTypes.CONNECT)
         session.SessionExpiryInterval = _WEEK_S
@@ -88,7 +91,10 @@ def main() -> None:
             topic, _, content = received.payload.partition(b"\n")
             properties = Properties(PacketTypes.PUBLISH)
             properties.UserProperty = ("id", received.message_id)
-            client.publish(topic.decode(), content, qos=1, properties=properties).wait_for_publish()
+            packet = client.publish(topic.decode(), content, qos=1, properties=properties).mid
+            # While the broker is away the client keeps the message, and publishes it when the broker is back.
+            while acknowledged.get() != packet:
+                pass
 
 
 main()

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -14,6 +16,8 @@ import nats
 import pytest
 from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from fairway import blocking
 from patience import PATIENCE_S
@@ -21,6 +25,8 @@ from programs import fairway_node, running
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "bridges"
 _READINGS = 60
+_OUTAGE_S = 6
+"""The client of JetStream waits 5 s for an answer."""
 _TOPIC = "/example/1/bridge/proto"
 
 
@@ -86,10 +92,14 @@ def _read(channel, count, *, at, do):
 def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bob):
     broker = _program("mosquitto")
     port = _free_port()
-    (tmp_path / "mosquitto.conf").write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n")
+    (tmp_path / "mosquitto.conf").write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
+        f"persistence_location {tmp_path}/\n"
+    )
+    start_broker = partial(running, broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL)
     command = [EXAMPLES / "mqtt.py", "--broker", f"127.0.0.1:{port}", "--topics", "sensors/#", "--node", address]
     heard, subscribed = SimpleQueue(), threading.Event()
-    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
+    client = Client(CallbackAPIVersion.VERSION2, client_id="lamp", protocol=MQTTv5)
 
     @client.connect_callback()
     def subscribe(*_):
@@ -97,23 +107,28 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
 
     client.on_subscribe = lambda *_: subscribed.set()
     client.on_message = lambda _client, _data, message: heard.put((message.topic, message.payload))
-    with running(broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL):
-        client.connect_async("127.0.0.1", port)
-        client.loop_start()
-        try:
-            assert subscribed.wait(PATIENCE_S)
-            with _killed_and_started_again(*command, "--folder", tmp_path / "bridge") as kill:
+    session = Properties(PacketTypes.CONNECT)
+    session.SessionExpiryInterval = 3_600
+    client.connect_async("127.0.0.1", port, clean_start=False, properties=session)
+    client.loop_start()
+    try:
+        with _killed_and_started_again(*command, "--folder", tmp_path / "bridge") as kill:
+            with start_broker() as first:
+                assert subscribed.wait(PATIENCE_S)
                 bob.send(b"actors/lamp\non")
                 # The bridge has subscribed before it publishes.
                 assert heard.get(timeout=PATIENCE_S) == ("actors/lamp", b"on")
                 for _ in range(_READINGS):
                     client.publish("sensors/door", b"open", qos=1).wait_for_publish(PATIENCE_S)
                 received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
-                bob.send(b"actors/lamp\noff")
+                first.terminate()  # it writes its sessions
+                first.wait(PATIENCE_S)
+            bob.send(b"actors/lamp\noff")
+            with start_broker():
                 while heard.get(timeout=PATIENCE_S) != ("actors/lamp", b"off"):
                     pass
-        finally:
-            client.loop_stop()
+    finally:
+        client.loop_stop()
     # The readings are equal, and still each is one message.
     assert received == [b"sensors/door\nopen"] * _READINGS
 
@@ -140,11 +155,16 @@ def test_a_killed_bridge_from_jetstream_sends_each_order_once(tmp_path, address,
         return messages
 
     arguments = ["-a", "127.0.0.1", "-p", str(port), "-js", "-sd", tmp_path / "jetstream"]
-    with running(server, *arguments, stderr=subprocess.DEVNULL):
+    start_server = partial(running, server, *arguments, stderr=subprocess.DEVNULL)
+    with start_server() as first:
         asyncio.run(publish())
         with _killed_and_started_again(*command) as kill:
             bob.send(b"we are open")
             received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
+            first.kill()
+            first.wait(PATIENCE_S)
             bob.send(b"we are closed")
-            assert asyncio.run(published()) == [b"we are open", b"we are closed"]
+            time.sleep(_OUTAGE_S)
+            with start_server():
+                assert asyncio.run(published()) == [b"we are open", b"we are closed"]
     assert received == [b"orders.tea\ntwo"] * _READINGS
