@@ -1,10 +1,14 @@
 """The programs of examples/programs over a `fairway node`, each killed in the middle."""
 
+import asyncio
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import fairway
+from fairway.wire.envelope import EnvelopeKind
 from programs import Program, fairway_node
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "programs"
@@ -73,3 +77,30 @@ def test_a_file_arrives_when_both_sides_are_killed(program, tmp_path):
         bob.wait_for("chart.bin came from alice")
         alice.wait_for("chart.bin is with bob")
     assert (tmp_path / "bob" / "inbox" / "chart.bin").read_bytes() == content
+
+
+async def _kinds_from_the_agent(store):
+    """Return the kinds of the envelopes that a client of the agent has received."""
+    async with (
+        fairway.connect("local:nobody") as node,
+        fairway.create_reliable_channel(node, "a2a", "client", "/example/1/a2a/proto", store=store) as channel,
+    ):
+        messages = await channel.history(1_000)
+    return Counter(fairway.Envelope.of(each.payload).kind for each in messages if each.sender_id == "agent")
+
+
+def test_an_a2a_agent_completes_its_tasks_when_agent_and_client_are_killed(program, tmp_path):
+    tasks = ["one two three", "four five six"]
+    with program("a2a_agent.py", "client", *tasks) as client, program("a2a_agent.py", "agent") as agent:
+        agent.wait_for("update 1")
+        agent.start_again()
+        client.wait_for("artifact")
+        client.start_again()
+        completed = {client.wait_for("COMPLETED") for _ in tasks}
+        agent.start_again()
+    assert completed == {f"TASK_STATE_COMPLETED {task.upper()}" for task in tasks}
+    updates = {line for line in client.lines if line.startswith(("artifact", "status"))}
+    words = [word for task in tasks for word in task.upper().split()]
+    assert updates == {"status TASK_STATE_WORKING", *(f"artifact {word}" for word in words)}
+    kinds = asyncio.run(_kinds_from_the_agent(tmp_path / "client" / "a2a.db"))
+    assert kinds == {EnvelopeKind.MESSAGE: len(tasks) + len(words), EnvelopeKind.REPLY: len(tasks)}
