@@ -23,7 +23,7 @@ class OrderKey(NamedTuple):
     lamport_timestamp: int
     """Lamport timestamp of the first segment that arrived (SDS, "Message")."""
     sds_id: str
-    """SDS message id of that segment."""
+    """SDS message id of that segment, as in ``MessageReceived.sds_ids``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,8 @@ class MessageReceived:
     meta: bytes | None = None
     """``meta`` of the newest of these WakuMessages, at most 64 bytes; not encrypted. None if it had none."""
     sds_ids: tuple[str, ...]
-    """SDS message ids of the received segments, in order of the segments."""
+    """SDS message ids of the received segments, in order of the segments. Of the messages of a batch, which share one,
+    all but the first have ``.001`` and so on behind it."""
     ephemeral: bool = False
     """Whether the message was sent as ephemeral; such a message is not kept for a restart."""
     dependencies_met: bool = True

@@ -361,6 +361,10 @@ class ReliableChannelOptions:
     """When a store becomes reachable, query it for the time offline (RELIABLE-CHANNEL-API, "Query on connect")."""
     auto_start: bool = True
     """Start the channel when it is created."""
+    batch_ms: int = 0
+    """`send` waits this long for further small messages, and sends those that fit one segment in one WakuMessage;
+    0 = never. While the rate limit holds that WakuMessage back, later messages join it. Receivers that are not fairway
+    cannot read it, so leave it at 0 if js-waku or nim-sds is in the channel."""
     process_task_min_elapse_ms: int = 0
     """Shortest time between two rounds of processing received messages; 0 = no pause."""
     causal_history_size: int | None = None
@@ -392,6 +396,7 @@ class ReliableChannelOptions:
             "retry_interval_ms",
             "max_retry_attempts",
             "retrieve_frequency_ms",
+            "batch_ms",
             "process_task_min_elapse_ms",
         ):
             _require((getattr(self, name) or 0) >= 0, f"{name} must not be negative")

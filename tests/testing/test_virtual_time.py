@@ -133,8 +133,12 @@ def test_a_killed_program_never_continues():
                     seen.append("tick")
                     await asyncio.sleep(1)
             finally:
+                asyncio.ensure_future(seen_later()).add_done_callback(lambda _: seen.append("ended"))
                 await asyncio.sleep(1)
                 seen.append("cleaned up")
+
+        async def seen_later() -> None:
+            seen.append("cleaned up in a task")
 
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)

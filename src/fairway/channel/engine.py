@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -33,6 +33,7 @@ from fairway.events import (
     MessageReceived,
     MessageSetAside,
     NodeStatusChanged,
+    OrderKey,
 )
 from fairway.foreign_code import ForeignCode, as_exception
 from fairway.nodes.node import NodeStatus, RoutedMessage, SendResult, WakuNode
@@ -51,7 +52,7 @@ from fairway.protocol.effects import (
     QueryStore,
 )
 from fairway.protocol.ratelimit import EpochQuota, RlnProofProvider
-from fairway.protocol.stack import Accepted, Stack
+from fairway.protocol.stack import Accepted, AcceptedBatch, Stack
 from fairway.storage.channel_store import (
     ChannelStore,
     SendOutcome,
@@ -207,9 +208,24 @@ class Engine:
         self, accepted: Accepted, payload: bytes, now_ms: int, *, is_repeated: bool
     ) -> asyncio.Future[None] | None:
         """Store a send, then carry out its effects; return a future of the store, or None if the send is durable."""
-        lamport = self.stack.next_lamport(now_ms)
-        sent = self._records.accepted(accepted, payload, lamport, now_ms, is_repeated=is_repeated)
-        durable = self._carry_out(accepted.effects, now_ms, sent=sent)
+        request_id, message_id, effects = accepted
+        lamport, places = self.stack.next_lamport(now_ms), _places_in(effects)
+        sent = self._records.accepted(request_id, message_id, payload, places, lamport, now_ms, is_repeated=is_repeated)
+        durable = self._carry_out(effects, now_ms, sent=sent)
+        self._plan_timer()
+        return durable
+
+    def send_batch(
+        self, accepted: AcceptedBatch, payloads: Sequence[bytes], now_ms: int
+    ) -> asyncio.Future[None] | None:
+        """Store the sends of a batch in one write, like `send`."""
+        lamport, places = self.stack.next_lamport(now_ms), _places_in(accepted.effects)
+        writes = [
+            self._records.accepted(*ids, payload, places, lamport, now_ms)
+            for ids, payload in zip(accepted.sends, payloads, strict=True)
+        ]
+        requests, sent, placed = zip(*[(*each.requests, *each.sent, *each.placed) for each in writes], strict=True)
+        durable = self._carry_out(accepted.effects, now_ms, sent=Write(requests=requests, sent=sent, placed=placed))
         self._plan_timer()
         return durable
 
@@ -534,3 +550,7 @@ class Engine:
             self._is_running = False
             self._waiters.wake()
             self._failed(error)
+
+
+def _places_in(effects: Iterable[Effect]) -> dict[str, OrderKey]:
+    return {effect.request_id: effect.order_key for effect in effects if isinstance(effect, Placed)}

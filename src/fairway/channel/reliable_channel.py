@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, overload
 from weakref import WeakKeyDictionary
 
+from fairway.channel.batching import SendBatches, Terms
 from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.handling import MessageHandling
@@ -143,6 +144,7 @@ class ReliableChannel:
         self._turn = asyncio.Lock()
         """Waiting sends continue in the order of their calls."""
         self._sends_waiting = 0
+        self._batches = SendBatches(options.batch_ms, self._clock, self._receipts, self._started, self._room)
         # Options that cannot work raise here, not at the first start.
         self._new_stack()
 
@@ -209,6 +211,7 @@ class ReliableChannel:
         """
         self._binding.check()
         async with self._lifecycle:
+            await self._send_open_batch()
             await self._end_engine()
 
     async def close(self) -> None:
@@ -223,6 +226,7 @@ class ReliableChannel:
         self._binding.check()
         async with self._lifecycle:
             if not self._is_closed:
+                await self._send_open_batch()
                 self._is_closed = True
                 try:
                     await self._end_engine()
@@ -271,6 +275,8 @@ class ReliableChannel:
         further names in ``by`` or a greater ``count`` apply even after delivery. Both hold as long as the channel
         retains the content; after that the message is sent as a new one.
 
+        With ``batch_ms`` small sends without a ``request_id`` share WakuMessages, if their other arguments are equal.
+
         Raises `ChannelClosedError` if the channel is not started, `EmptyPayloadError` and `MessageTooLargeError`.
         Raises `ConfigurationError` if ``count`` or ``by`` can never be reached. Raises a `StorageError` if the store
         failed. The message was then not sent, but the store may hold it and the next start may send it. The error names
@@ -293,6 +299,13 @@ class ReliableChannel:
         """Send a message (`send`)."""
         payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
         names = wanted_names(count, by, self.sender_id)
+        if request_id is None and self._batches.takes(payload):
+            receipt, failure = await self._batches.send(payload, Terms(count, names, deadline_ms))
+            if failure is not None:
+                raise _unsure(failure, receipt.request_id) from failure
+            return receipt
+        if self.options.batch_ms:
+            await self._batches.flushed()
         if request_id is not None:
             wanted_id(request_id)
         known = None if request_id is None else await self._sent_before(payload, request_id)
@@ -328,10 +341,7 @@ class ReliableChannel:
                 # Cancellation of the caller does not cancel the write.
                 await durable
         except StorageError as error:
-            raise type(error)(
-                f"{error}; the message may or may not be kept: once the channel has started again, send it with "
-                f"request_id={accepted.request_id!r}, then it goes out once in either case"
-            ) from error
+            raise _unsure(error, accepted.request_id) from error
         return receipt
 
     async def send_ephemeral(self, payload: Envelope | bytes) -> EphemeralReceipt:
@@ -659,6 +669,11 @@ class ReliableChannel:
         finally:
             self._sends_waiting -= 1
 
+    async def _send_open_batch(self) -> None:
+        """Send the open batch before a stop, unless it would have to wait for room."""
+        if self._engine is not None and self.is_started() and self._engine.has_room:
+            await self._batches.flushed()
+
     async def _end_engine(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
@@ -781,6 +796,13 @@ def _telemetry_of(
     from fairway.channel.telemetry import Telemetry  # noqa: PLC0415 - needs the extra otel
 
     return Telemetry(channel_id, sender_id, store.request, queue_lengths) if Telemetry.is_wanted() else None
+
+
+def _unsure(error: StorageError, request_id: str) -> StorageError:
+    return type(error)(
+        f"{error}; the message may or may not be kept: once the channel has started again, send it with "
+        f"request_id={request_id!r}, then it goes out once in either case"
+    )
 
 
 def _bytes_of(payload: Envelope | bytes) -> bytes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from fairway.events import DeliveryError, Event, MessageDelivered, OrderKey
 from fairway.protocol.effects import Placed
-from fairway.protocol.stack import Accepted
 from fairway.storage.channel_store import ChannelStore, MessagePlace, OwnMessage, SendOutcome, StoredRequest, Write
 from fairway.wire.file_message import file_header
 
@@ -26,12 +27,22 @@ class SendRecords:
         self.next_number += 1
         return self.next_number - 1
 
-    def accepted(self, accepted: Accepted, payload: bytes, lamport: int, now_ms: int, *, is_repeated: bool) -> Write:
+    def accepted(
+        self,
+        request_id: str,
+        message_id: str,
+        payload: bytes,
+        places: Mapping[str, OrderKey],
+        lamport: int,
+        now_ms: int,
+        *,
+        is_repeated: bool = False,
+    ) -> Write:
         """Return the request, the message and the place of a send; nothing if it only asks more of a delivered one.
 
-        An unsent message has the place ``lamport``, after all messages that the channel had when it was accepted.
+        ``places`` has the places of sent messages by request id. An unsent one has the place ``lamport``, after all
+        messages that the channel had when it was accepted.
         """
-        request_id, message_id, effects = accepted
         known = self._store.request(request_id) if is_repeated else None
         if known is not None and known.outcome is SendOutcome.DELIVERED:
             return Write()
@@ -40,10 +51,7 @@ class SendRecords:
         number, earlier = (None, None) if known is None else (known.number, known.order_key)
         if number is None:
             number = self.take_number()
-        key = earlier or OrderKey(lamport, request_id)
-        for effect in effects:
-            if isinstance(effect, Placed) and effect.request_id == request_id:
-                key = effect.order_key
+        key = places.get(request_id) or earlier or OrderKey(lamport, request_id)
         if known is not None and known.outcome is SendOutcome.OPEN:
             request = replace(known, number=number, order_key=key)
         else:

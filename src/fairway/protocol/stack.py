@@ -20,11 +20,11 @@ the effects in the order in which the shell carries them out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Final, NamedTuple
 
-from fairway.errors import ConfigurationError, EmptyPayloadError, RlnError, RlnErrorKind
+from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError, RlnError, RlnErrorKind
 from fairway.events import ChannelStatus, Event, StatusChanged
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
@@ -82,6 +82,14 @@ class Accepted(NamedTuple):
     """Unique per send; the events of the send carry it."""
     message_id: str
     """Id of the logical message: SHA-256 of the payload."""
+    effects: tuple[Effect, ...]
+
+
+class AcceptedBatch(NamedTuple):
+    """The result of sends that share one SDS message."""
+
+    sends: tuple[tuple[str, str], ...]
+    """Request id and message id for each payload."""
     effects: tuple[Effect, ...]
 
 
@@ -168,9 +176,8 @@ class Stack:
         if known is not None:
             repeated = self._sending.sends.repeat(known, required_count, names, deadline_ms, now_ms)
             if repeated is not None:
-                return Accepted(
-                    known.request_id, message_id, self._finish(repeated + self._drain_outgoing(now_ms), now_ms)
-                )
+                repeated += self._drain_outgoing(now_ms)
+                return Accepted(request_id or known.request_id, message_id, self._finish(repeated, now_ms))
         request = SendRequest(
             request_id=self._jitter.identifier() if request_id is None else wanted_id(request_id),
             message_id=message_id,
@@ -183,9 +190,59 @@ class Stack:
             deadline_ms=deadline_ms,
         )
         self._sending.sends.begin(request, segments)
-        effects = self._drain_outgoing(now_ms) + self._sending.note_queued(request, now_ms)
+        effects = self._drain_outgoing(now_ms) + emit(*self._sending.note_queued(request, now_ms))
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
+
+    def send_batch(
+        self,
+        payloads: Sequence[bytes],
+        now_ms: int,
+        *,
+        required_count: int = 1,
+        required_from: Iterable[str] = (),
+        deadline_ms: int | None = None,
+    ) -> AcceptedBatch:
+        """Send messages that fit one SDS message together (`fits_batch`), in their order.
+
+        Each is a message of its own for the receivers, and a send with a request id of its own here. If the newest
+        batch still waits in the outbox, the messages join it, unless they have a deadline. Raises the errors of `send`.
+        """
+        batching, sizes = self._sending.batching, list(map(len, payloads))
+        if not sizes or not all(sizes):
+            raise EmptyPayloadError("an empty payload cannot be sent; give at least one byte")
+        if not self.fits_batch(len(sizes), sum(sizes)):
+            raise MessageTooLargeError(sum(sizes), batching.limit_bytes, "send fewer messages together")
+        names = wanted_names(required_count, required_from, self.sds.sender_id)
+        message_ids = list(map(logical_message_id, payloads))
+        request = None if deadline_ms else batching.joinable(sizes, required_count, names)
+        joins = request is not None
+        if request is None:
+            segments = batching.segments(payloads)
+            request = SendRequest(
+                request_id=self._jitter.identifier(),
+                message_id=message_ids[0],
+                size_bytes=sum(sizes),
+                data_count=segments[0].data_count,
+                segment_count=len(segments),
+                required_count=required_count,
+                required_from=names,
+                accepted_ms=now_ms,
+                deadline_ms=deadline_ms,
+            )
+            self._sending.sends.begin(request, segments)
+        request_ids = batching.join(request, payloads, message_ids)
+        effects = self._drain_outgoing(now_ms)
+        queued = self._sending.note_queued(request, now_ms)
+        sends = tuple(zip(request_ids, message_ids, strict=True))
+        if joins:
+            queued = [replace(each, request_id=own, message_id=message) for own, message in sends for each in queued]
+        self.sync_timer.content_sent(now_ms)
+        return AcceptedBatch(sends, self._finish(effects + emit(*queued), now_ms))
+
+    def fits_batch(self, count: int, payload_bytes: int) -> bool:
+        """Return whether ``count`` messages of ``payload_bytes`` in total fit one SDS message."""
+        return self._sending.batching.fits(count, payload_bytes)
 
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
@@ -744,6 +801,7 @@ class Stack:
         self._times.is_limited = limiter.limiting or limiter.pace.limiting
         self.sds.repair.set_t_min(self._times.repair_ms, now_ms)
         self._retrieval.plan(self.sds.missing, self.sds.dependencies.incoming.noticed, now_ms)
+        effects = self._sending.requests.for_each_send(effects)
         events: list[Event] = []
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)

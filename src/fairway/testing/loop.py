@@ -318,9 +318,10 @@ class Process:
         The caller first closes its node and its store.
         """
         self.is_alive = False
-        tasks, self._tasks = list(self._tasks), {}
-        for task in tasks:
-            # Tasks that its clean-up starts belong to the killed program, and never run.
+        while self._tasks:
+            # Tasks that its clean-up starts belong to the killed program, too, and never run.
+            task = next(iter(self._tasks))
+            del self._tasks[task]
             self._context.copy().run(self.machine.loop.abandon, task)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from fairway.protocol.sds.channel import MessageChannel
 from fairway.protocol.sds.outcome import DependenciesLost
 from fairway.protocol.sds.state import SdsState
+from fairway.wire.batch import encode_batch
 
 AWHILE = 50_000
 
@@ -36,6 +37,17 @@ def test_a_missing_message_brings_as_many_others_as_there_is_room_for(bob, a_mes
 def test_room_is_counted_in_bytes_too_and_the_last_message_may_exceed_it(bob, a_message, start, ready):
     bob.dependencies.set_room(100, 25)
     assert ready(bob.receive(a_message("m0", content=b"ten bytes."), None, start)) == ["m0", "m1", "m2"]
+
+
+def test_a_batch_uses_up_the_room_because_it_may_hold_any_number_of_messages(new_channel, a_message, start, ready):
+    bob, batch = new_channel("bob"), encode_batch([b"one", b"two"])
+    for number in range(1, 4):
+        bob.receive(a_message(f"m{number}", f"m{number - 1}", content=batch), None, start)
+    bob.dependencies.set_room(500, 1_000)
+    assert ready(bob.receive(a_message("m0"), None, start)) == ["m0", "m1"]
+    for message_id in ("m2", "m3"):
+        bob.dependencies.set_room(500, 1_000)
+        assert ready(bob.dependencies.deliver_held_back(start)) == [message_id]
 
 
 def test_what_comes_meanwhile_keeps_its_causal_place(bob, a_message, start, ready):

@@ -30,6 +30,7 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
+from fairway.wire.batch import decode_batch, part_id
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 
@@ -132,7 +133,7 @@ class Undelivered:
         if arrival is None:
             is_piece_of = partial(self.reassembler.is_piece, message.content or b"")
             complete = self.complete.release(message_id, is_piece_of, met=met)
-            return [] if complete is None else [self._hand_over(complete)]
+            return [] if complete is None else self._hand_over(complete)
         if arrival.is_segment:
             self._arrivals.mark_in_place(message_id, met=met)
             return []
@@ -148,7 +149,7 @@ class Undelivered:
             recovered=False,
             dependencies_met=met,
         )
-        return [self._received(whole)]
+        return self._received(whole)
 
     def deliver_ephemeral(self, message: SdsMessage, transmission: ReceivedWakuMessage) -> list[Event]:
         """Deliver an ephemeral message at once (SDS, "Ephemeral Messages"); ignore copies."""
@@ -271,33 +272,42 @@ class Undelivered:
             complete = complete._replace(dependencies_met=met and not self._sds.parked.keys() & came)
         if self._on_arrival or came[first_id].met is not None:
             self.lost_segments.completed(segments)
-            return [self._hand_over(complete)]
+            return self._hand_over(complete)
         self.complete.add(first_id, complete)
         self.lost_segments.completed(segments)
         return []
 
-    def _hand_over(self, complete: CompleteMessage) -> MessageReceived:
+    def _hand_over(self, complete: CompleteMessage) -> list[Event]:
         self.lost_segments.delivered(complete)
         if not self._on_arrival:
             self._sds.handed_over(complete.sds_ids)
         return self._received(complete)
 
-    def _received(self, complete: CompleteMessage) -> MessageReceived:
-        return MessageReceived(
-            message_id=logical_message_id(complete.payload),
-            sender_id=complete.sender_id,
-            channel_id=self._sds.channel_id,
-            content_topic=self._content_topic,
-            pubsub_topic=self._pubsub_topic,
-            payload=complete.payload,
-            timestamp_ns=complete.timestamp_ns,
-            order_key=complete.order_key,
-            meta=complete.meta,
-            message_hashes=complete.message_hashes,
-            sds_ids=complete.sds_ids,
-            dependencies_met=complete.dependencies_met,
-            recovered=complete.recovered,
-        )
+    def _received(self, complete: CompleteMessage) -> list[Event]:
+        """Return the event of a message; for a batch, which has only one segment, those of its messages.
+
+        Applications recognise messages by their SDS ids and order keys, so those of a batch have different ones.
+        """
+        batch = decode_batch(complete.payload) if len(complete.sds_ids) == 1 else None
+        lamport, sds_id = complete.order_key
+        return [
+            MessageReceived(
+                message_id=logical_message_id(payload),
+                sender_id=complete.sender_id,
+                channel_id=self._sds.channel_id,
+                content_topic=self._content_topic,
+                pubsub_topic=self._pubsub_topic,
+                payload=payload,
+                timestamp_ns=complete.timestamp_ns,
+                order_key=OrderKey(lamport, part_id(sds_id, index)),
+                meta=complete.meta,
+                message_hashes=complete.message_hashes,
+                sds_ids=(part_id(sds_id, index),) if batch else complete.sds_ids,
+                dependencies_met=complete.dependencies_met,
+                recovered=complete.recovered,
+            )
+            for index, payload in enumerate(batch or (complete.payload,))
+        ]
 
     def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
         events: list[Event] = []

@@ -35,6 +35,11 @@ class PendingSegments(dict[str, PendingSegment]):
         self._order = 0
         self.readers: dict[str, RowReader] = {OUTBOX: self.get}
 
+    @property
+    def newest(self) -> PendingSegment | None:
+        """The segment that entered last; None if the outbox is empty."""
+        return self[next(reversed(self))] if self else None
+
     def waiting(self, request_id: str) -> Iterator[tuple[int, PendingSegment]]:
         """Yield the waiting segments of the newest request, each with the number of its segments behind it."""
         segments = []
@@ -52,6 +57,12 @@ class PendingSegments(dict[str, PendingSegment]):
             key = str(self._order)
             self[key] = PendingSegment(request_id, segment.content, segment.order, segment.is_parity)
             self._journal.created(OUTBOX, key)
+
+    def replace_newest(self, content: bytes) -> None:
+        """Replace the content of the segment that entered last."""
+        key = next(reversed(self))
+        self[key] = self[key]._replace(content=content)
+        self._journal.touch(OUTBOX, key)
 
     def take(self) -> PendingSegment:
         """Remove and return the first segment."""

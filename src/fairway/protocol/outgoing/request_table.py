@@ -1,7 +1,8 @@
 """All sends of a channel: each request, its segments, and the participants that acknowledged each segment.
 
-A request is one call of ``send``. `fairway.protocol.outgoing.request_life` has its states, and
-`fairway.protocol.outgoing.request` the condition of its delivery. The transmission queue has the segments that wait to
+A request is one call of ``send``, or the calls of a batch (`fairway.protocol.outgoing.batching`).
+`fairway.protocol.outgoing.request_life` has its states, and `fairway.protocol.outgoing.request` the condition of its
+delivery. The transmission queue has the segments that wait to
 leave or wait for the node's answer (`TransmissionQueue.is_under_way`).
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from itertools import islice
 from math import inf
 from operator import attrgetter
@@ -22,6 +23,7 @@ from fairway.events import (
     Event,
     FailureReason,
     MessageAcknowledged,
+    MessageEvent,
     MessagePossiblyAcknowledged,
     MessageSendError,
     MessageSent,
@@ -29,14 +31,17 @@ from fairway.events import (
     SendErrorReason,
 )
 from fairway.options import ReliableChannelOptions
+from fairway.protocol.effects import Effect, Emit, Placed
 from fairway.protocol.journal import Journal, Row, RowReader
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_life import LIFE as REQUEST_LIFE
 from fairway.protocol.sds.acknowledgements import Review
+from fairway.wire.batch import part_id
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
+BATCHES: Final = "batches"
 
 _COLUMNS: Final[dict[type, tuple[str, ...]]] = {
     kind: tuple(column.name for column in fields(kind)[1:] if not column.metadata)
@@ -113,7 +118,15 @@ class RequestTable:
         """Segments of all sends in the table, by SDS id."""
         self.held: dict[str, SentSegment] = {}
         """Due segments that wait until fewer retransmissions are active, by SDS id; the one held longest first."""
-        self.readers: dict[str, RowReader] = {REQUESTS: self._request_row, SEGMENTS: self._segment_row}
+        self.batches: dict[str, tuple[str, ...]] = {}
+        """Message ids of the sends that share a request, by its id."""
+        self._ended_batches: dict[str, tuple[str, ...]] = {}
+        """Batches whose request was forgotten in this operation."""
+        self.readers: dict[str, RowReader] = {
+            REQUESTS: self._request_row,
+            SEGMENTS: self._segment_row,
+            BATCHES: self._batch_row,
+        }
         self.failed_bytes = 0
         """Estimated memory of the failed sends (``max_overdue_bytes``)."""
         self._max_failed_bytes = options.advanced.max_overdue_bytes
@@ -125,8 +138,38 @@ class RequestTable:
         """Times at which the deadlines of sends pass."""
 
     def get(self, request_id: str) -> SendRequest | None:
-        """Return a send in any state; None if it is unknown or forgotten."""
-        return self.open.get(request_id) or self.failed.get(request_id) or self.delivered.get(request_id)
+        """Return a send in any state, or its batch; None if it is unknown or forgotten."""
+        found = self.open.get(request_id) or self.failed.get(request_id) or self.delivered.get(request_id)
+        if found is not None or not self.batches:
+            return found
+        first_id, index = self._place_in_batch(request_id)
+        return self.get(first_id) if index else None
+
+    def message_id(self, request_id: str) -> str | None:
+        """Return the message id of a send; None if it is unknown or forgotten."""
+        request = self.get(request_id)
+        if request is None or request.request_id == request_id:
+            return None if request is None else request.message_id
+        first_id, index = self._place_in_batch(request_id)
+        return self.batches[first_id][index]
+
+    def _place_in_batch(self, request_id: str) -> tuple[str, int]:
+        """Return the id of a batch, and the index of a send in it; 0 if the send is not in a batch."""
+        first_id, _, number = request_id.rpartition(".")
+        index = int(number) if first_id in self.batches and number.isdecimal() else 0
+        return first_id, index if index < len(self.batches.get(first_id, ())) else 0
+
+    def set_batch(self, request_id: str, message_ids: tuple[str, ...]) -> None:
+        """Set the message ids of the sends that share a request."""
+        self.batches[request_id] = message_ids
+        self._journal.touch(BATCHES, request_id)
+
+    def for_each_send(self, effects: Iterable[Effect]) -> Iterable[Effect]:
+        """Return effects with the events and the place of a batch repeated for each of its sends."""
+        if not (self.batches or self._ended_batches):
+            return effects
+        ended, self._ended_batches = self._ended_batches, {}
+        return list(_for_each_send(effects, self.batches | ended if ended else self.batches))
 
     def of(self, segment: SentSegment) -> SendRequest:
         """Return the send of a segment."""
@@ -373,6 +416,8 @@ class RequestTable:
                 yield REQUESTS, request_id, _row(request)
         for sds_id, segment in self.segments.items():
             yield SEGMENTS, sds_id, _row(segment)
+        for request_id in self.batches:
+            yield BATCHES, request_id, self._batch_row(request_id) or ()
 
     def load(self, rows: Iterable[tuple[str, str, Row]]) -> None:
         """Fill an empty table with rows of `rows`, in any order."""
@@ -384,6 +429,13 @@ class RequestTable:
             if table == SEGMENTS:
                 self.segments[key] = segment = _segment_of(key, row)
                 self.plan_retry(segment, segment.retry_at)
+            elif table == BATCHES:
+                text = row[0].hex()
+                self.batches[key] = tuple(text[at : at + 64] for at in range(0, len(text), 64))
+
+    def _batch_row(self, request_id: str) -> Row | None:
+        message_ids = self.batches.get(request_id)
+        return None if message_ids is None else (bytes.fromhex("".join(message_ids)),)
 
     def _request_row(self, request_id: str) -> Row | None:
         request = self.get(request_id)
@@ -414,6 +466,10 @@ class RequestTable:
 
     def _forget(self, request: SendRequest) -> None:
         self._journal.deleted(REQUESTS, request.request_id)
+        message_ids = self.batches.pop(request.request_id, None)
+        if message_ids is not None:
+            self._ended_batches[request.request_id] = message_ids
+            self._journal.deleted(BATCHES, request.request_id)
         for segment in self.segments_of(request):
             del self.segments[segment.sds_id]
             self._journal.deleted(SEGMENTS, segment.sds_id)
@@ -446,3 +502,18 @@ def _segment_of(key: str, row: Row) -> SentSegment:
     segment = SentSegment(sds_id=key, **dict(zip(_COLUMNS[SentSegment], row, strict=True)))
     segment.acknowledged_by = set(segment.acknowledged_by)
     return segment
+
+
+def _for_each_send(effects: Iterable[Effect], batches: Mapping[str, tuple[str, ...]]) -> Iterator[Effect]:
+    for effect in effects:
+        match effect:
+            case Emit(event=MessageEvent() as event) if event.request_id in batches:
+                for index, message_id in enumerate(batches[event.request_id]):
+                    request_id = part_id(event.request_id, index)
+                    yield Emit(event=replace(event, request_id=request_id, message_id=message_id))
+            case Placed(request_id=first_id, order_key=key) if first_id in batches:
+                for index in range(len(batches[first_id])):
+                    part_key = key._replace(sds_id=part_id(key.sds_id, index))
+                    yield Placed(request_id=part_id(first_id, index), order_key=part_key)
+            case _:
+                yield effect

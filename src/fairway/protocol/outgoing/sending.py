@@ -15,6 +15,7 @@ from fairway.events import Limit, MessageQueued, MessageSending, OrderKey, SendE
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, emit
 from fairway.protocol.encryption.payload_v1 import signs_payloads
 from fairway.protocol.notices import Blockage
+from fairway.protocol.outgoing.batching import Batching
 from fairway.protocol.outgoing.ephemeral import EphemeralSending
 from fairway.protocol.outgoing.pending_segments import PendingSegment, PendingSegments
 from fairway.protocol.outgoing.request import SendRequest, SentSegment
@@ -44,6 +45,7 @@ class Sending:
         self._signs_payloads = shared.signing is not None and signs_payloads(shared.ciphering.encryption)
         self.requests = RequestTable(shared.journal, shared.options)
         self.outbox = PendingSegments(shared.journal)
+        self.batching = Batching(shared, self.requests, self.outbox)
         self.outbound = TransmissionQueue(shared, membership, self._upstream, proves=proves)
         self.sync_messages = SyncMessages(shared.sds, self.outbound)
         self.sends = Sends(shared, self.requests, self.outbox, self.outbound, self.sync_messages)
@@ -72,22 +74,20 @@ class Sending:
         bites = pace is not None and len(self.outbox) > 0
         return emit(*self._limits.note(Limit.NODE_PACE, max(1, int(pace or 0)), bites=bites))
 
-    def note_queued(self, request: SendRequest, now_ms: int) -> list[Effect]:
+    def note_queued(self, request: SendRequest, now_ms: int) -> list[MessageQueued]:
         """Return the events of the segments of a new request that must wait in the outbox (`MessageQueued`)."""
         if not self.outbox or self._ciphering.encrypting_segments or not self.outbound.holds_back(now_ms):
             return []
         limiter, connected = self.outbound.limiter, self.outbound.connected
-        return emit(
-            *[
-                MessageQueued(
-                    request_id=request.request_id,
-                    message_id=request.message_id,
-                    chunk_info=request.chunk_info(segment.order, is_parity=segment.is_parity),
-                    expected_ms=limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None,
-                )
-                for behind, segment in self.outbox.waiting(request.request_id)
-            ]
-        )
+        return [
+            MessageQueued(
+                request_id=request.request_id,
+                message_id=request.message_id,
+                chunk_info=request.chunk_info(segment.order, is_parity=segment.is_parity),
+                expected_ms=limiter.expected_at(Priority.CONTENT, now_ms, behind=behind) if connected else None,
+            )
+            for behind, segment in self.outbox.waiting(request.request_id)
+        ]
 
     def apply_sds(self, pending: PendingSegment, now_ms: int) -> Transmission | list[Effect]:
         """Return the SDS message of a segment, or the effects of a failure.

@@ -51,7 +51,7 @@ class Sends:
     def known(self, message_id: str, request_id: str | None) -> SendRequest | None:
         """Return the send with a request id; raise `ConfigurationError` if it has another payload."""
         request = None if request_id is None else self._requests.get(wanted_id(request_id))
-        if request is not None and request.message_id != message_id:
+        if request_id is not None and self._requests.message_id(request_id) not in (None, message_id):
             raise ConfigurationError(
                 f"request_id {request_id!r} stands for another payload; choose one id for each message"
             )

@@ -33,6 +33,8 @@ from fairway.protocol.sds.message_id import SYNC_PREFIX
 from fairway.protocol.sds.outcome import DependenciesLost, DependenciesMissing, MessageReady, SdsOutcome
 from fairway.protocol.sds.repair import Repair
 from fairway.protocol.sds.wait_clock import WaitClock
+from fairway.wire.batch import MAX_BATCH
+from fairway.wire.envelope import ENVELOPE_PREFIX
 from fairway.wire.sds import HistoryEntry, SdsMessage
 
 PARKED: Final = "parked"
@@ -352,9 +354,10 @@ class Dependencies:
         self._room_messages, self._room_bytes = messages, size_bytes
 
     def take_room(self, message: SdsMessage) -> None:
-        """Subtract a delivered message from the room."""
-        self._room_messages -= 1
-        self._room_bytes -= len(message.content or b"")
+        """Subtract a delivered message from the room; one that may be a batch may use it up."""
+        content = message.content or b""
+        self._room_messages -= MAX_BATCH if ENVELOPE_PREFIX in content else 1
+        self._room_bytes -= len(content)
 
     def deliver_held_back(self, now_ms: int) -> list[SdsOutcome]:
         """Deliver held-back messages in the order in which they were held back, until the room is used up."""

@@ -15,11 +15,13 @@ class Envelope(_message.Message):
         REPLY: _ClassVar[Envelope.Kind]
         FAILURE: _ClassVar[Envelope.Kind]
         CANCEL: _ClassVar[Envelope.Kind]
+        BATCH: _ClassVar[Envelope.Kind]
     MESSAGE: Envelope.Kind
     REQUEST: Envelope.Kind
     REPLY: Envelope.Kind
     FAILURE: Envelope.Kind
     CANCEL: Envelope.Kind
+    BATCH: Envelope.Kind
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -43,3 +45,9 @@ class Header(_message.Message):
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("payloads",)
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    payloads: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, payloads: _Optional[_Iterable[bytes]] = ...) -> None: ...
