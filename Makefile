@@ -7,6 +7,7 @@ DEMO_READY := $(VENV)/.demo-ready
 PYTHON ?=
 VECTORS ?= tests/vectors/conformance
 DEMO_ARGS ?=
+PUBLISH_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS_ARGS ?= --jobs 2
 PYTEST_ARGS ?= -n auto --dist loadgroup
@@ -24,7 +25,7 @@ DOCS_READY := $(VENV)/.docs-ready
 RLN_READY := $(VENV)/.rln-ready
 RLN_SOURCES := $(wildcard rln/*.toml rln/README.md rln/src/*.rs)
 
-.PHONY: help setup rln demo test test-all coverage docs notebook wheel mutants lint types format conformance bench proto clean
+.PHONY: help setup rln demo test test-all coverage docs notebook wheel publish mutants lint types format conformance bench proto clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +76,12 @@ notebook: $(READY) ## Execute docs/notebook.ipynb anew, and keep its outputs in 
 wheel: $(READY) ## Build dist/fairway-VERSION-py3-none-any.whl
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir dist .
+
+publish: $(READY) ## Build wheel and sources, use the wheel in empty environments, and publish both (PUBLISH_ARGS=...)
+	rm -rf dist
+	$(BIN)/uv build --quiet --build-constraint constraints.txt --out-dir dist
+	.ci/core_only dist
+	$(BIN)/uv publish $(PUBLISH_ARGS) dist/*
 
 bench: $(READY) ## Measure (BENCH_ARGS=...)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -72,3 +73,21 @@ def test_every_requirement_of_the_project_has_its_version_in_the_constraints():
     pinned = named_in([line for line in lines if line and not line.startswith("#")])
     wanted = named_in(PROJECT["dependencies"]).union(*map(named_in, PROJECT["optional-dependencies"].values()))
     assert wanted <= pinned
+
+
+def test_two_builds_of_the_wheel_are_the_same_bytes(tmp_path):
+    def built(name: str, mode: int) -> bytes:
+        copy = tmp_path / name
+        shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE"):
+            shutil.copyfile(ROOT / file, copy / file)
+        for file in copy.rglob("*"):
+            if file.is_file():
+                file.chmod(mode)
+                os.utime(file, (mode, mode))
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(copy / "dist")]
+        subprocess.run(command, cwd=copy, check=True, capture_output=True, timeout=PATIENCE_S)
+        (wheel,) = (copy / "dist").iterdir()
+        return wheel.read_bytes()
+
+    assert built("first", 0o644) == built("second", 0o600)
