@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
 
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.events import AwayReason, MemberArrived, MemberAway
+from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.options import Profile, ReliableChannelOptions
 from fairway.testing import Machine, Process, virtual_time
 from listening import join
 
@@ -198,4 +203,44 @@ async def test_nobody_goes_away_while_the_own_node_is_offline():
             node = next(node for node in network.nodes if node.name == "alice")
             node.go_offline()
             await chat(alice, 24 * HOUR_S, every=HOUR_S)
+            assert present(alice) == {"bob"}
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("signed", [False, True])
+@virtual_time()
+async def test_a_member_that_closes_its_channel_is_away_at_once_and_present_again_when_it_returns(profile, signed):
+    keys = {name: Identity.new() for name in ("alice", "bob")}
+    members = {name: key.public_key for name, key in keys.items()}
+
+    def options(name: str) -> dict[str, Any]:
+        more = {"identity": keys[name], "members": members} if signed else {}
+        return {"options": ReliableChannelOptions(profile=profile), **more}
+
+    with LocalNetwork() as network:
+        async with join(network, "alice", **options("alice")) as alice:
+            changes = changes_seen_by(alice)
+            async with join(network, "bob", **options("bob")) as bob:
+                await chat(alice, MINUTE_S)
+                assert present(alice) == {"bob"}
+                await chat(bob, MINUTE_S)
+            await asyncio.sleep(1)
+            (member,) = alice.members()
+            assert not member.is_present
+            assert isinstance(changes[-1], MemberAway)
+            assert changes[-1].reason is AwayReason.GOODBYE
+            async with join(network, "bob", **options("bob")):
+                await alice.send(b"welcome back")
+                await asyncio.sleep(MINUTE_S)
+                assert present(alice) == {"bob"}
+
+
+@virtual_time()
+async def test_a_channel_that_closes_offline_says_no_goodbye_and_closes():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            async with join(network, "bob"):
+                await chat(alice, MINUTE_S)
+                next(node for node in network.nodes if node.name == "bob").go_offline()
+            await asyncio.sleep(MINUTE_S)
             assert present(alice) == {"bob"}

@@ -37,6 +37,7 @@ content_messages = st.builds(
     repair_request=history_of(entries),
     content=st.none() | st.binary(max_size=100),
     vouches=st.booleans(),
+    leaves=st.booleans(),
 )
 ephemeral_messages = st.builds(
     SdsMessage, message_id=names, sender_id=names, channel_id=names, content=st.binary(min_size=1, max_size=100)
@@ -52,6 +53,7 @@ nim_messages = st.builds(
     repair_request=history_of(nim_entries),
     content=st.binary(max_size=100),
     vouches=st.booleans(),
+    leaves=st.booleans(),
 )
 
 

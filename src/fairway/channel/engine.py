@@ -184,10 +184,9 @@ class Engine:
         await self.publisher.stop()
 
     async def _say_goodbye(self) -> None:
-        """Acknowledge received messages in a last sync message, so that their senders stop sending them."""
+        """Acknowledge received messages in a last sync message, which also says that this participant leaves."""
         if self._is_running and self._node.status.connected:
-            self.stack.sync_timer.fire_now(self._clock())
-            self._enter(self.stack.tick)
+            self._enter(self.stack.leave)
             try:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self._processed()

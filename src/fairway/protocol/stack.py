@@ -133,7 +133,7 @@ class Stack:
             now_ms,
             max_unsynced=max(1, options.sds.bloom_capacity // 4),
         )
-        self.sds.presence.turn_ms = self.sync_timer.turn_ms
+        self.sds.presence.follow(self.sync_timer.turn_ms)
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
@@ -333,6 +333,12 @@ class Stack:
             effects += self._query_on_connect.due(now_ms)
             self.sds.presence.end_chance(now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
+
+    def leave(self, now_ms: int) -> tuple[Effect, ...]:
+        """Send a last sync message, which acknowledges received messages and says that this participant leaves."""
+        self.sds.leaves = True
+        self.sync_timer.fire_now(now_ms)
+        return self.tick(now_ms)
 
     def deliver_around_gaps(self, now_ms: int, *, keep: int = 0) -> tuple[Effect, ...]:
         """Deliver waiting messages without their missing dependencies, the oldest first, until at most ``keep`` wait.

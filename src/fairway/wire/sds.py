@@ -74,6 +74,9 @@ class SdsMessage(Struct, frozen=True, kw_only=True, gc=False):
 
     This field is fairway's own and has four bytes if it is true; js-waku and nim-sds skip unknown fields."""
 
+    leaves: bool = False
+    """Whether it is the last sync message of a sender whose channel stops; a field like ``vouches``."""
+
     @property
     def kind(self) -> Kind:
         """Return the kind of this message."""
@@ -194,6 +197,8 @@ class _WakuSds:
             if message.content is not None:
                 raw.content = message.content
             raw.vouches = message.vouches
+            if message.leaves:
+                raw.leaves = True
             return raw.SerializeToString()
         except ENCODE_FAULTS as error:
             raise ConfigurationError(f"SdsMessage cannot be encoded: {error}") from error
@@ -225,6 +230,7 @@ class _WakuSds:
             repair_request=tuple(map(_entry_of, requests)) if requests else (),
             content=content,
             vouches=raw.vouches,
+            leaves=raw.leaves,
         )
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:  # noqa: ARG002 - not on this wire
@@ -289,6 +295,7 @@ class _NimSds:
             sender_id=message.sender_id,
             repair_request=_encode_nim_entries(message.repair_request),
             vouches=message.vouches,
+            leaves=message.leaves,
         )
 
     def decode(self, data: bytes) -> SdsMessage:
@@ -309,6 +316,7 @@ class _NimSds:
             repair_request=tuple(map(_nim_entry_of, requests)),
             content=raw.content,
             vouches=raw.vouches,
+            leaves=raw.leaves,
         )
 
     def write_bloom(self, words: bytes, parameters: BloomParameters) -> bytes:

@@ -4,7 +4,9 @@ A signed message is an SDS message of either wire with one or two further protob
 
     SDS message || [ signer_key (field 50001, bytes) ] || signature (field 50002, 64 bytes)
 
-js-waku and nim-sds skip both fields, as protobuf requires of unknown fields. The signature covers the bytes of
+An SDS message that says goodbye contains field 50003 (`fairway.wire.sds`), so that stands before these two.
+
+js-waku and nim-sds skip all these fields, as protobuf requires of unknown fields. The signature covers the bytes of
 `signed_bytes`: all bytes of the message before field 50002, with the channel and the sender that it is for. Nobody
 encodes the message again to verify it.
 

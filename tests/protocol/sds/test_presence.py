@@ -13,7 +13,7 @@ HOUR_MS = 3_600_000
 
 def presence_of(*names: str, interval_ms: int = INTERVAL_MS) -> Presence:
     presence = Presence(set(names), 0)
-    presence.turn_ms = SyncTimer(lambda: interval_ms, Jitter(b"seed"), 0).turn_ms
+    presence.follow(SyncTimer(lambda: interval_ms, Jitter(b"seed"), 0).turn_ms)
     return presence
 
 
@@ -109,3 +109,24 @@ def test_who_was_never_heard_is_away_only_after_listening_as_long_as_for_a_silen
     presence.heard("bob", 1, 200_000)
     assert not presence.is_away()
     assert presence.is_away("carol")
+
+
+def test_the_later_timestamp_of_a_goodbye_and_another_message_decides():
+    presence = presence_of("bob", "carol")
+    presence.heard("bob", 7, 0)
+    presence.heard("bob", 5, 1, leaves=True)
+    assert presence.is_present("bob")
+    presence.heard("bob", 9, 2, leaves=True)
+    presence.heard("bob", 8, 3)
+    presence.heard("bob", 0, 4)
+    assert presence.is_away("bob")
+    presence.heard("bob", 10, 5)
+    assert presence.is_present("bob")
+    presence.heard("carol", 3, 6, leaves=True)
+    presence.heard("carol", 2, 7)
+    assert presence.is_away("carol")
+    assert [type(event).__name__ for event in presence.take_events()] == [
+        "MemberArrived",
+        "MemberAway",
+        "MemberArrived",
+    ]

@@ -136,9 +136,8 @@ class SyncTimer:
         self._begin_window(now_ms)
 
     def fire_now(self, now_ms: int) -> None:
-        """Send a sync message now if content or a copy was received, because the channel is about to stop."""
-        if self._has_news and self.at_ms is not None:
-            self.at_ms = min(self.at_ms, now_ms)
+        """Send a sync message now, because the channel is about to stop."""
+        self._bring_forward(now_ms)
 
     def content_received(self, now_ms: int) -> None:
         """Bring the sync message forward to a share of the interval from now; further content never postpones it."""

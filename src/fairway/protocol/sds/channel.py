@@ -159,6 +159,8 @@ class MessageChannel:
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
         self.participants: set[str] = set()
         self.presence = Presence(self.participants, now_ms)
+        self.leaves = False
+        """Whether this participant is about to stop; its sync messages then say so."""
         self.vouches = vouches and config.bloom_policy is not BloomPolicy.ALWAYS
         """Whether messages state that they vouch for the ancestors of their citations (`Vouching`)."""
         self.ephemeral_count = 0
@@ -474,7 +476,8 @@ class MessageChannel:
             self.presence.content_transmitted(now_ms)
             made_ms = lamport * self.profile.lamport_unit_ms
         if not was_missing and self.presence.was_sent_now(sent_ms, made_ms, now_ms):
-            self.presence.heard(message.sender_id, lamport, now_ms)
+            leaves = message.leaves and message.kind is Kind.SYNC
+            self.presence.heard(message.sender_id, lamport, now_ms, leaves=leaves)
 
     def refuse(
         self, message: SdsMessage, now_ms: int, why: ContentRefusal, sent_ms: int | None = None
@@ -633,6 +636,7 @@ class MessageChannel:
             repair_request=self.repair.take_requests(now_ms),
             content=content,
             vouches=self.vouches and vouches,
+            leaves=self.leaves and content is None,
         )
 
     def _bloom_beside(

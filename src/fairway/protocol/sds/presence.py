@@ -62,8 +62,7 @@ class Presence:
     def __init__(self, participants: Collection[str], now_ms: int) -> None:
         """Begin without a present participant; ``participants`` has all known ones, and others have no presence."""
         self._participants = participants
-        self.turn_ms: Callable[..., int] | None = None
-        """`SyncTimer.turn_ms`, if there is one."""
+        self._turn_ms: Callable[..., int] | None = None
         self._heard: dict[str, _Heard] = {}
         self._present = 0
         self._chances = 0
@@ -72,7 +71,14 @@ class Presence:
         """None while the node is offline."""
         self._has_news = False
         """Whether the present chance began with content."""
+        self.at_ms: int | None = None
+        """When the present chance ends; None if its end changes nothing."""
         self._events: list[MemberArrived | MemberAway] = []
+
+    def follow(self, turn_ms: Callable[..., int]) -> None:
+        """Learn the turns of the group from the timer of sync messages (`SyncTimer.turn_ms`)."""
+        self._turn_ms = turn_ms
+        self._plan()
 
     def members(self) -> tuple[Member, ...]:
         """Return all known participants: the present ones first, each group by sender id."""
@@ -94,15 +100,6 @@ class Presence:
             return not heard.is_present
         return self._has_listened and not (self._present and not name)
 
-    @property
-    def at_ms(self) -> int | None:
-        """When the present chance ends; None if its end changes nothing."""
-        if self._chance_began_ms is None or (self._has_listened and not self._present):
-            return None
-        turn_ms = 0 if self.turn_ms is None else self.turn_ms(has_news=self._has_news)
-        # At least one other participant may be there.
-        return self._chance_began_ms + turn_ms * (max(1, self._present) + 1) if turn_ms else None
-
     def content_transmitted(self, now_ms: int) -> None:
         """Note that content was sent or received, also again: every present participant will now speak."""
         if self._chance_began_ms is not None and not self._has_news:
@@ -111,13 +108,12 @@ class Presence:
     def set_connected(self, connected: bool, now_ms: int) -> None:
         """Stop while the node is offline, because nobody can be heard; then begin a new chance."""
         if connected is (self._chance_began_ms is None):
-            self._chance_began_ms = now_ms if connected else None
-            self._has_news = False
+            self._begin_chance(now_ms if connected else None, has_news=False)
 
     def plan_anew(self, now_ms: int) -> None:
         """Begin the present chance anew, after the clock was set back."""
         if self._chance_began_ms is not None:
-            self._chance_began_ms = now_ms
+            self._begin_chance(now_ms, has_news=self._has_news)
 
     def was_sent_now(self, sent_ms: int | None, made_ms: int | None, now_ms: int) -> bool:
         """Return whether the sender of a received message was there when it arrived.
@@ -156,8 +152,7 @@ class Presence:
 
     def end_chance(self, now_ms: int) -> None:
         """If the present chance has ended, note the participants that missed too many, and begin the next one."""
-        at_ms = self.at_ms
-        if at_ms is None or now_ms < at_ms:
+        if self.at_ms is None or now_ms < self.at_ms:
             return
         self._chances += 1
         for name, heard in self._heard.items():
@@ -191,14 +186,26 @@ class Presence:
             sender_id=name, is_present=heard.is_present, since_ms=heard.since_ms, last_heard_ms=heard.last_heard_ms
         )
 
-    def _begin_chance(self, now_ms: int, *, has_news: bool) -> None:
-        self._chance_began_ms, self._has_news = now_ms, has_news
+    def _begin_chance(self, began_ms: int | None, *, has_news: bool) -> None:
+        self._chance_began_ms, self._has_news = began_ms, has_news
+        self._plan()
+
+    def _plan(self) -> None:
+        """Set the end of the present chance, for the present size of the group."""
+        turn_ms = 0 if self._turn_ms is None else self._turn_ms(has_news=self._has_news)
+        is_idle = self._has_listened and not self._present
+        self.at_ms = None
+        if self._chance_began_ms is not None and turn_ms and not is_idle:
+            # At least one other participant may be there.
+            self.at_ms = self._chance_began_ms + turn_ms * (max(1, self._present) + 1)
 
     def _arrived(self, name: str) -> None:
         self._present += 1
         self._events.append(MemberArrived(sender_id=name))
+        self._plan()
 
     def _went_away(self, name: str, heard: _Heard, reason: AwayReason, now_ms: int) -> None:
         self._present -= 1
         heard.is_present, heard.since_ms = False, now_ms
         self._events.append(MemberAway(sender_id=name, reason=reason, last_heard_ms=heard.last_heard_ms))
+        self._plan()

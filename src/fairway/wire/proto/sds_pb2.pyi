@@ -16,7 +16,7 @@ class HistoryEntry(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., retrieval_hint: _Optional[bytes] = ..., sender_id: _Optional[str] = ...) -> None: ...
 
 class SdsMessage(_message.Message):
-    __slots__ = ("sender_id", "message_id", "channel_id", "lamport_timestamp", "causal_history", "bloom_filter", "repair_request", "content", "vouches", "signer_key", "signature")
+    __slots__ = ("sender_id", "message_id", "channel_id", "lamport_timestamp", "causal_history", "bloom_filter", "repair_request", "content", "vouches", "leaves", "signer_key", "signature")
     SENDER_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_ID_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class SdsMessage(_message.Message):
     REPAIR_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     VOUCHES_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_FIELD_NUMBER: _ClassVar[int]
     SIGNER_KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     sender_id: str
@@ -37,12 +38,13 @@ class SdsMessage(_message.Message):
     repair_request: _containers.RepeatedScalarFieldContainer[bytes]
     content: bytes
     vouches: bool
+    leaves: bool
     signer_key: bytes
     signature: bytes
-    def __init__(self, sender_id: _Optional[str] = ..., message_id: _Optional[str] = ..., channel_id: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., causal_history: _Optional[_Iterable[bytes]] = ..., bloom_filter: _Optional[bytes] = ..., repair_request: _Optional[_Iterable[bytes]] = ..., content: _Optional[bytes] = ..., vouches: bool = ..., signer_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, sender_id: _Optional[str] = ..., message_id: _Optional[str] = ..., channel_id: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., causal_history: _Optional[_Iterable[bytes]] = ..., bloom_filter: _Optional[bytes] = ..., repair_request: _Optional[_Iterable[bytes]] = ..., content: _Optional[bytes] = ..., vouches: bool = ..., leaves: bool = ..., signer_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class NimSdsMessage(_message.Message):
-    __slots__ = ("message_id", "lamport_timestamp", "causal_history", "channel_id", "content", "bloom_filter", "sender_id", "repair_request", "vouches", "signer_key", "signature")
+    __slots__ = ("message_id", "lamport_timestamp", "causal_history", "channel_id", "content", "bloom_filter", "sender_id", "repair_request", "vouches", "leaves", "signer_key", "signature")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     LAMPORT_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     CAUSAL_HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +54,7 @@ class NimSdsMessage(_message.Message):
     SENDER_ID_FIELD_NUMBER: _ClassVar[int]
     REPAIR_REQUEST_FIELD_NUMBER: _ClassVar[int]
     VOUCHES_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_FIELD_NUMBER: _ClassVar[int]
     SIGNER_KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     message_id: str
@@ -63,9 +66,10 @@ class NimSdsMessage(_message.Message):
     sender_id: str
     repair_request: _containers.RepeatedScalarFieldContainer[bytes]
     vouches: bool
+    leaves: bool
     signer_key: bytes
     signature: bytes
-    def __init__(self, message_id: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., causal_history: _Optional[_Iterable[bytes]] = ..., channel_id: _Optional[str] = ..., content: _Optional[bytes] = ..., bloom_filter: _Optional[bytes] = ..., sender_id: _Optional[str] = ..., repair_request: _Optional[_Iterable[bytes]] = ..., vouches: bool = ..., signer_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, message_id: _Optional[str] = ..., lamport_timestamp: _Optional[int] = ..., causal_history: _Optional[_Iterable[bytes]] = ..., channel_id: _Optional[str] = ..., content: _Optional[bytes] = ..., bloom_filter: _Optional[bytes] = ..., sender_id: _Optional[str] = ..., repair_request: _Optional[_Iterable[bytes]] = ..., vouches: bool = ..., leaves: bool = ..., signer_key: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class NimHistoryEntry(_message.Message):
     __slots__ = ("message_id", "retrieval_hint", "sender_id")
