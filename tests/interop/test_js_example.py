@@ -127,10 +127,12 @@ def test_js_waku_answers_a_request_and_gets_the_reply_to_its_own(addresses, java
             reply = await alice.request(question, to="carol", timeout=PATIENCE_S)
             wanted = ["reply: ebb text/plain", "asked: who is on watch? text/plain"]
             said = await asyncio.to_thread(says, carol, *wanted)
-            return reply, served, said
+            present = [member.sender_id for member in alice.members() if member.is_present]
+            return reply, served, said, present
 
-    reply, served, said = asyncio.run(ask())
+    reply, served, said, present = asyncio.run(ask())
     assert said
+    assert present == ["carol"]
     assert reply.sender_id == "carol"
     assert json.loads(bytes(reply)) == {"from": "carol", "question": "who is on watch?"}
     assert (reply.content_type, reply.headers) == ("application/json", {"trace": "42"})
