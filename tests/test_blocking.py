@@ -118,6 +118,16 @@ def test_requests_are_answered_by_a_handler_or_a_loop() -> None:
         assert not request.is_open
 
 
+def test_workers_take_the_requests_of_their_group() -> None:
+    with _pair() as (alice, bob), ThreadPoolExecutor() as threads:
+        remove = bob.on_request(lambda request: f"{request.group}: ".encode() + request.payload, group="kitchen")
+        assert alice.request(b"tea?", group="kitchen", timeout=_PATIENCE_S).payload == b"kitchen: tea?"
+        remove()
+        answer = threads.submit(alice.request, b"milk?", group="kitchen", timeout=_PATIENCE_S)
+        bob.requests(group="kitchen").next(timeout=_PATIENCE_S).reply(b"no")
+        assert answer.result(_PATIENCE_S).payload == b"no"
+
+
 def test_a_handler_of_requests_may_be_a_coroutine_function() -> None:
     async def describe(request: blocking.BlockingRequest) -> bytes:
         assert request.deadline_ms

@@ -252,6 +252,11 @@ class BlockingRequest(_Blocking[Request]):
         return self._inner.content_type
 
     @property
+    def group(self) -> str:
+        """The workers of which one answers it; empty for a request without a group."""
+        return self._inner.group
+
+    @property
     def deadline_ms(self) -> int:
         """The requester waits until then, in Unix milliseconds by its clock; for a day if it gave no limit."""
         return self._inner.deadline_ms
@@ -364,16 +369,23 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         """
         return BlockingLoop(_call(aiter, self._inner))
 
-    def requests(self) -> BlockingRequestLoop:
-        """Return a loop over the requests of other participants to this one, until the channel closes."""
-        return BlockingRequestLoop(_call(self._inner.requests))
+    def requests(self, *, group: str = "") -> BlockingRequestLoop:
+        """Return a loop over the requests of other participants to this one, or to a group, until the channel closes.
+
+        See `fairway.ReliableChannel.requests`.
+        """
+        return BlockingRequestLoop(_call(self._inner.requests, group=group))
 
     def on_request(
-        self, handler: Callable[[BlockingRequest], Envelope | bytes | Awaitable[Envelope | bytes | None] | None]
+        self,
+        handler: Callable[[BlockingRequest], Envelope | bytes | Awaitable[Envelope | bytes | None] | None],
+        *,
+        group: str = "",
     ) -> Callable[[], None]:
         """Call ``handler`` in a thread with every request, several at a time; return a function that removes it.
 
-        What it returns is the reply; None sends none. See `fairway.ReliableChannel.on_request`.
+        What it returns is the reply; None sends none. With a ``group`` it gets the requests that this worker takes, one
+        at a time. See `fairway.ReliableChannel.on_request`.
         """
         check_callback("handler", handler, "a request")
         answer: Callable[[BlockingRequest], Any] = _in_thread(handler)
@@ -383,7 +395,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
             reply: Envelope | bytes | None = await answer(BlockingRequest(request))
             return reply
 
-        return partial(_call, _call(self._inner.on_request, handle))
+        return partial(_call, _call(self._inner.on_request, handle, group=group))
 
     def events(self) -> BlockingLoop[Event]:
         """Return a loop over all events from now on."""

@@ -134,6 +134,7 @@ class ReliableChannel:
             self.send,
             self._was_sent,
             self.history,
+            lambda: self.status is ChannelStatus.SYNCED,
             self._telemetry,
         )
         self._finished_late: list[int] = []
@@ -376,10 +377,14 @@ class ReliableChannel:
         payload: Envelope | bytes,
         *,
         to: str = "",
+        group: str = "",
         timeout: float | timedelta = _REPLY_TIMEOUT_S,  # noqa: ASYNC109 - it travels with the request
         request_id: str | None = None,
     ) -> Reply:
         """Send a request to one participant, and return its reply; without ``to``, the first reply of any participant.
+
+        A request to a ``group`` is answered by one of the workers that serve it (`requests`). A worker does it at least
+        once: a second worker takes it over if the first one is gone.
 
         ``timeout`` is in seconds, or a `timedelta`. The other side knows it, and does not begin after it. If the call
         is cancelled, the handler of the other side is cancelled, too. With a ``request_id`` of your own a call can be
@@ -395,33 +400,43 @@ class ReliableChannel:
         if request_id is not None:
             wanted_id(request_id)
         check_type("to", to, str, "give the sender id of a participant")
+        check_type("group", group, str, "give the name of a group of workers")
+        if to and group:
+            raise ConfigurationError("a request goes to one participant or to a group: give to or group, not both")
         envelope = payload if isinstance(payload, Envelope) else Envelope(_bytes_of(payload))
         self._started()
+        envelope = replace(envelope, to=to, group=group)
         ask = partial(self._requests.request, timeout_s=timeout_ms / 1_000, request_id=request_id)
         if self._telemetry is None:
-            return await ask(replace(envelope, to=to))
-        return await self._telemetry.request(ask, replace(envelope, to=to), is_carrier=request_id is None)
+            return await ask(envelope)
+        return await self._telemetry.request(ask, envelope, is_carrier=request_id is None)
 
-    def requests(self) -> RequestLoop:
+    def requests(self, *, group: str = "") -> RequestLoop:
         """Return a loop over the requests of other participants to this one, each once, until the channel closes.
 
         A request is finished when it is answered, cancelled or expired, so a restart hands an unanswered one over
         again. Requests and replies do not appear in the loop over messages; the history has them.
+
+        With a ``group`` this participant becomes a worker of the group. The workers share the requests to the group:
+        each goes to one of them, and a worker has at most one at a time. The next one comes after its reply.
         """
         self._open()
-        return self._requests.loop()
+        check_type("group", group, str, "give the name of a group of workers")
+        return self._requests.loop(group)
 
-    def on_request(self, handler: RequestHandler) -> Callable[[], None]:
+    def on_request(self, handler: RequestHandler, *, group: str = "") -> Callable[[], None]:
         """Call ``handler`` with every request, several at a time; return a function that removes the handler.
 
         What it returns, `bytes` or an `Envelope`, is the reply; None sends none. It may be a coroutine function. If it
-        raises, the requester gets a `RequestFailedError`. It is cancelled if the request is cancelled or expires.
+        raises, the requester gets a `RequestFailedError`. It is cancelled if the request is cancelled or expires. With
+        a ``group`` it gets the requests that this worker takes, one at a time (`requests`).
 
-        Raises `ConfigurationError` if the channel has a handler of requests.
+        Raises `ConfigurationError` if the channel has a handler of these requests.
         """
         self._open()
         check_callback("handler", handler, "a request")
-        return self._requests.serve(handler)
+        check_type("group", group, str, "give the name of a group of workers")
+        return self._requests.serve(handler, group)
 
     def receipt(self, request_id: str) -> Receipt:
         """Return the receipt of an earlier send, of this run or an earlier one.

@@ -4,6 +4,8 @@ A request is a message in an `Envelope`. It stays unfinished in the inbox until 
 a restart hands it over again. A reply names its request by the correlation id. A participant finishes requests and
 replies for others without handing them over.
 
+Each request of a group goes to one of the workers of the group (`fairway.channel.working`).
+
 A handler that was called twice for one request, because its process was killed, sends one reply: the second one is the
 same send as the first.
 """
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 from fairway.channel.history import HistoryMessage
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.receipt import Receipt
+from fairway.channel.working import Worker
 from fairway.environment import environment
 from fairway.errors import (
     ConfigurationError,
@@ -37,6 +40,7 @@ from fairway.events import MessageReceived
 from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
 from fairway.owned_tasks import OwnedTasks
+from fairway.protocol.work_queue import Task
 from fairway.type_checks import check_type
 from fairway.units import NS_PER_MS
 from fairway.visible import visible
@@ -93,6 +97,8 @@ class Request:
         """The requester waits until then, in Unix milliseconds by its clock; for a day if it gave no limit."""
         self.is_open = True
         """Whether the requester still waits for the reply, as far as is known here."""
+        self.group = envelope.group
+        """The workers of which one answers it; empty for a request without a group."""
         self._desk = desk
 
     def __repr__(self) -> str:
@@ -117,9 +123,10 @@ class Request:
 class RequestLoop:
     """A loop over requests; if a channel has several, each request goes to one of them."""
 
-    def __init__(self, desk: RequestDesk) -> None:
+    def __init__(self, desk: RequestDesk, service: _Service) -> None:
         self._binding = LoopBinding("the loop over requests")
         self._desk = desk
+        self._service = service
 
     def __aiter__(self) -> Self:
         return self
@@ -127,7 +134,31 @@ class RequestLoop:
     async def __anext__(self) -> Request:
         """Wait for the next request."""
         self._binding.check()
-        return await self._desk.next()
+        return await self._desk.next(self._service)
+
+
+class _Service:
+    """How this program takes the requests of a group, or those without one."""
+
+    def __init__(self) -> None:
+        self.handler: RequestHandler | None = None
+        self.new: OrderedDict[int, Request] = OrderedDict()
+        """The requests that no loop has taken, by number in the inbox."""
+        self.waiters = Waiters()
+        self.readers = 0
+        """Loops that wait for a request."""
+        self.worker: Worker | None = None
+        """None for requests without a group."""
+
+    @property
+    def wants(self) -> bool:
+        """Whether a handler or a loop waits for a request."""
+        return self.handler is not None or self.readers > 0
+
+    def wake(self) -> None:
+        self.waiters.wake()
+        if self.worker is not None:
+            self.worker.wake()
 
 
 class RequestDesk:
@@ -141,6 +172,7 @@ class RequestDesk:
         send: Callable[..., Awaitable[Receipt]],
         was_sent: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
+        is_synced: Callable[[], bool],
         telemetry: Telemetry | None,
     ) -> None:
         """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed."""
@@ -150,6 +182,7 @@ class RequestDesk:
         self._send = send
         self._was_sent = was_sent
         self._history = history
+        self._is_synced = is_synced
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._asked: dict[str, tuple[str, asyncio.Future[tuple[str, Envelope]]]] = {}
@@ -159,11 +192,12 @@ class RequestDesk:
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         """The calls of the handler, by number of the request."""
-        self._new: OrderedDict[int, Request] = OrderedDict()
-        """The requests that no loop has taken."""
-        self._handler: RequestHandler | None = None
-        self._is_serving = False
-        self._waiters = Waiters()
+        self._services: dict[str, _Service] = {}
+        """By group."""
+        self._unserved: dict[int, Request] = {}
+        """The requests that the program has not asked for."""
+        self._tasks_of_groups: dict[Task, int] = {}
+        """The numbers of the open requests of groups."""
         self._failure: BaseException | None = None
 
     async def request(self, envelope: Envelope, timeout_s: float, request_id: str | None) -> Reply:
@@ -222,47 +256,64 @@ class RequestDesk:
             self._close(number)
         return True
 
-    def loop(self) -> RequestLoop:
+    def loop(self, group: str) -> RequestLoop:
         """Return a loop over the requests of others."""
-        self._is_serving = True
-        return RequestLoop(self)
+        return RequestLoop(self, self._service(group))
 
-    def serve(self, handler: RequestHandler) -> Callable[[], None]:
+    def serve(self, handler: RequestHandler, group: str) -> Callable[[], None]:
         """Call a handler with each request, present ones included; return a function that ends this."""
-        if self._handler is not None:
-            raise ConfigurationError("this channel has a handler of requests; remove it first")
-        self._handler = handler
-        while self._new:
-            self._call(*self._new.popitem(last=False))
+        service = self._service(group)
+        if service.handler is not None:
+            raise ConfigurationError("this channel has a handler of these requests; remove it first")
+        service.handler = handler
+        while service.new:
+            self._call(*service.new.popitem(last=False), service)
+        service.wake()
 
         def remove() -> None:
-            if self._handler is handler:
-                self._handler = None
+            if service.handler is handler:
+                service.handler = None
 
         return remove
 
-    async def next(self) -> Request:
+    async def next(self, service: _Service) -> Request:
         """Wait for the next request that no loop has taken; raise `StopAsyncIteration` when the channel is closed."""
-        while self._failure is None:
-            if self._new:
-                request = self._new.popitem(last=False)[1]
-                if self._inbox.received is not None:
-                    self._inbox.received(request.message)
-                return request
-            await self._waiters.wait()
+        service.readers += 1
+        if service.worker is not None:
+            service.worker.wake()
+        try:
+            while self._failure is None:
+                if service.new:
+                    request = service.new.popitem(last=False)[1]
+                    if self._inbox.received is not None:
+                        self._inbox.received(request.message)
+                    return request
+                await service.waiters.wait()
+        finally:
+            service.readers -= 1
         raise copy_of(self._failure)
+
+    def left(self, sender_id: str) -> None:
+        """Note that a participant is gone."""
+        for service in self._services.values():
+            if service.worker is not None:
+                service.worker.left(sender_id)
 
     def restart(self) -> None:
         """Continue after a failure; the caller then hands the messages of the store over."""
         self._failure = None
+        for service in self._services.values():
+            service.wake()
 
     def end(self, failure: BaseException, loops: BaseException | None = None) -> None:
         """Raise ``failure`` in calls that wait for a reply, and ``loops`` or the same in loops over requests."""
         for _, outcome in self._asked.values():
             if not outcome.done():
                 outcome.set_exception(copy_of(failure))
+                outcome.exception()  # a call that cannot send raises before it waits for this
         self._failure = loops or failure
-        self._waiters.wake()
+        for service in self._services.values():
+            service.wake()
 
     async def close(self) -> None:
         """Stop all handlers; open requests stay in the inbox."""
@@ -277,6 +328,7 @@ class RequestDesk:
         if number is None or envelope is None or envelope.kind is EnvelopeKind.MESSAGE:
             return False
         self._inbox.put(delivered, aside=True)
+        service = self._services.get(envelope.group)
         is_for_us = envelope.to in {"", self._sender_id}
         if is_for_us and envelope.kind is EnvelopeKind.REQUEST:
             self._note(number, message, envelope)
@@ -285,55 +337,119 @@ class RequestDesk:
             for each, request in list(self._open.items()):
                 if (request.sender_id, request.correlation_id) == (message.sender_id, envelope.correlation_id):
                     self._close(each)
+        elif envelope.kind is EnvelopeKind.CLAIM:
+            if service is not None and service.worker is not None:
+                service.worker.claimed(message.sender_id, envelope, message.order_key)
         elif is_for_us:
             self._settle(message.sender_id, envelope)
+        elif envelope.kind in _OUTCOMES:
+            # Another worker has answered the request.
+            answered = self._tasks_of_groups.get(Task(envelope.to, envelope.correlation_id))
+            if answered is not None:
+                self._close(answered)
         self._inbox.finish(number)
         return True
 
+    def _service(self, group: str) -> _Service:
+        """Return how the program takes the requests of a group; the first call hands over those that wait."""
+        service = self._services.get(group)
+        if service is None:
+            service = self._services[group] = _Service()
+            if group:
+                service.worker = self._worker(group, service)
+                self._tasks.spawn(service.worker.run())
+            for number in [number for number, request in self._unserved.items() if request.group == group]:
+                self._admit(number, self._unserved.pop(number), service)
+        return service
+
+    def _worker(self, group: str, service: _Service) -> Worker:
+        def offer(task: Task) -> None:
+            number = self._tasks_of_groups[task]
+            self._offer(number, self._open[number], service)
+
+        return Worker(
+            group,
+            self._sender_id,
+            self._now_ms,
+            self._send,
+            lambda: self._history(_SEARCHED),
+            self._is_synced,
+            offer,
+            lambda: service.wants,
+        )
+
     def _note(self, number: int, message: MessageReceived, envelope: Envelope) -> None:
         """Keep a request until it is over."""
-        known = self._open.get(number)
+        known, service = self._open.get(number), self._services.get(envelope.group)
         if known is not None:
             # A start hands over again what the earlier start had: the handler goes on, or could not send its reply.
-            if self._handler is not None and self._new.pop(number, None) is not None:
-                self._call(number, known)
+            if service is not None and service.handler is not None and service.new.pop(number, None) is not None:
+                self._call(number, known, service)
             return
         now_ms = self._now_ms()
         deadline_ms = (message.timestamp_ns // NS_PER_MS or now_ms) + (envelope.expires_after_ms or _OPEN_AT_MOST_MS)
         # After a start the program may ask for all that it had.
-        is_unserved = not self._is_serving and self._handler is None and not message.redelivered
-        if deadline_ms <= now_ms or (is_unserved and len(self._new) >= _MAX_UNSERVED):
+        is_too_many = service is None and not message.redelivered and len(self._unserved) >= _MAX_UNSERVED
+        task = Task(message.sender_id, envelope.correlation_id) if envelope.group else None
+        if deadline_ms <= now_ms or is_too_many or task in self._tasks_of_groups:
             self._inbox.finish(number)
             return
         request = Request(self, message, envelope, deadline_ms)
         self._open[number] = request
         loop = asyncio.get_running_loop()
         self._expiries[number] = loop.call_later((deadline_ms - now_ms) / 1_000, self._close, number)
-        if self._handler is None:
-            self._new[number] = request
-            self._waiters.wake()
+        if task is not None:
+            self._tasks_of_groups[task] = number
+        if service is None:
+            self._unserved[number] = request
         else:
-            self._call(number, request)
+            self._admit(number, request, service)
+
+    def _admit(self, number: int, request: Request, service: _Service) -> None:
+        """Hand a request over; one of a group when it is this worker's turn."""
+        if service.worker is None:
+            self._offer(number, request, service)
+        else:
+            service.worker.add(_task_of(request), request.message.timestamp_ns)
+
+    def _offer(self, number: int, request: Request, service: _Service) -> None:
+        if service.handler is not None:
+            self._call(number, request, service)
+        else:
+            service.new[number] = request
+            service.waiters.wake()
 
     def _close(self, number: int) -> None:
         """End a request: it is answered, cancelled or expired."""
         request = self._open.pop(number)
         request.is_open = False
-        self._new.pop(number, None)
+        self._unserved.pop(number, None)
+        service = self._services.get(request.group)
+        if request.group:
+            del self._tasks_of_groups[_task_of(request)]
+        if service is not None:
+            service.new.pop(number, None)
+            if service.worker is not None:
+                service.worker.remove(_task_of(request))
         self._expiries.pop(number).cancel()
         running = self._running.pop(number, None)
         if running is not None and running is not asyncio.current_task():
             self._tasks.cancel(running)
         self._inbox.finish(number)
 
-    def _call(self, number: int, request: Request) -> None:
-        assert self._handler is not None, "the caller looked"
-        handle, telemetry = partial(self._handle, number, request, self._handler), self._telemetry
-        work = handle() if telemetry is None else telemetry.serve(request.message, handle)
+    def _call(self, number: int, request: Request, service: _Service) -> None:
+        assert service.handler is not None, "the caller looked"
+        handle = partial(self._handle, number, request, service, service.handler)
+        work = handle() if self._telemetry is None else self._telemetry.serve(request.message, handle)
         self._running[number] = self._tasks.spawn(work)
 
     async def _handle(
-        self, number: int, request: Request, handler: RequestHandler, failed: Callable[[Exception], None] | None = None
+        self,
+        number: int,
+        request: Request,
+        service: _Service,
+        handler: RequestHandler,
+        failed: Callable[[Exception], None] | None = None,
     ) -> None:
         """Call the handler and send its reply; ``failed`` is called with what the handler raises."""
         try:
@@ -347,7 +463,7 @@ class RequestDesk:
         except FairwayError as error:
             _LOG.warning("the reply to %s cannot be sent now: %s", visible(request.sender_id), error)
             if number in self._open:
-                self._new[number] = request  # the next start calls the handler again
+                service.new[number] = request  # the next start calls the handler again
         finally:
             self._running.pop(number, None)
 
@@ -391,6 +507,10 @@ async def _outcome_of(
             failed(error)
         return _failure(f"{type(error).__name__}: {error}")
     return None if answer is None else _reply(answer)
+
+
+def _task_of(request: Request) -> Task:
+    return Task(request.sender_id, request.correlation_id)
 
 
 def _reply(payload: Envelope | bytes) -> Envelope:

@@ -33,6 +33,8 @@ class EnvelopeKind(IntEnum):
     """In place of a reply; the content is a text that says why there is none."""
     CANCEL = pb.Envelope.CANCEL
     """The sender of a request does not wait for the reply any more."""
+    CLAIM = pb.Envelope.CLAIM
+    """A worker of a group holds the request with this correlation id; without one it holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,13 @@ class Envelope:
     headers: Mapping[str, str] = field(default_factory=dict)
     kind: EnvelopeKind = EnvelopeKind.MESSAGE
     to: str = ""
-    """Sender id of the only participant for which the message is; empty for all."""
+    """Sender id of the only participant for which the message is; empty for all. In a claim, the requester."""
     correlation_id: str = ""
     """Id of the request, in the request and in all that answers it."""
     expires_after_ms: int = 0
     """How long the content is of use, counted from the timestamp of the message; 0 for always."""
+    group: str = ""
+    """Workers of which one answers the request; empty for a request without a group."""
 
     def encode(self) -> bytes:
         """Return the payload; raise `ConfigurationError` for a field of a wrong type."""
@@ -63,6 +67,7 @@ class Envelope:
             correlation_id=self.correlation_id,
             expires_after_ms=self.expires_after_ms,
             content=self.content,
+            group=self.group,
         )
 
     @classmethod
@@ -88,4 +93,5 @@ class Envelope:
             to=held.to,
             correlation_id=held.correlation_id,
             expires_after_ms=held.expires_after_ms,
+            group=held.group,
         )

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("content_type", "headers", "kind", "to", "correlation_id", "expires_after_ms", "content")
+    __slots__ = ("content_type", "headers", "kind", "to", "correlation_id", "expires_after_ms", "content", "group")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         MESSAGE: _ClassVar[Envelope.Kind]
@@ -15,12 +15,14 @@ class Envelope(_message.Message):
         REPLY: _ClassVar[Envelope.Kind]
         FAILURE: _ClassVar[Envelope.Kind]
         CANCEL: _ClassVar[Envelope.Kind]
+        CLAIM: _ClassVar[Envelope.Kind]
         BATCH: _ClassVar[Envelope.Kind]
     MESSAGE: Envelope.Kind
     REQUEST: Envelope.Kind
     REPLY: Envelope.Kind
     FAILURE: Envelope.Kind
     CANCEL: Envelope.Kind
+    CLAIM: Envelope.Kind
     BATCH: Envelope.Kind
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +31,7 @@ class Envelope(_message.Message):
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     content_type: str
     headers: _containers.RepeatedCompositeFieldContainer[Header]
     kind: Envelope.Kind
@@ -36,7 +39,8 @@ class Envelope(_message.Message):
     correlation_id: str
     expires_after_ms: int
     content: bytes
-    def __init__(self, content_type: _Optional[str] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., kind: _Optional[_Union[Envelope.Kind, str]] = ..., to: _Optional[str] = ..., correlation_id: _Optional[str] = ..., expires_after_ms: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
+    group: str
+    def __init__(self, content_type: _Optional[str] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., kind: _Optional[_Union[Envelope.Kind, str]] = ..., to: _Optional[str] = ..., correlation_id: _Optional[str] = ..., expires_after_ms: _Optional[int] = ..., content: _Optional[bytes] = ..., group: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("name", "value")

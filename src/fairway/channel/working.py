@@ -1,0 +1,178 @@
+"""`Worker`: takes the requests of a group for this participant, one at a time (`fairway.protocol.work_queue`).
+
+The inbox keeps the requests that are not over, and the history of the channel has the claims, so a restart knows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from fairway.channel.history import HistoryMessage
+from fairway.channel.receipt import Receipt
+from fairway.errors import DeliveryFailedError, FairwayError
+from fairway.events import OrderKey
+from fairway.protocol.work_queue import LEASE_MS, RENEW_MS, SETTLE_MS, TURN_MS, Task, WorkQueue
+from fairway.units import NS_PER_MS
+from fairway.waiters import Waiters
+from fairway.wire.envelope import Envelope, EnvelopeKind
+
+_LOG: Final = logging.getLogger("fairway.channel")
+_RETRY_MS: Final = 60_000
+"""Pause after a failure, unless the channel is started before."""
+
+
+class Worker:
+    """One participant in a group."""
+
+    def __init__(
+        self,
+        group: str,
+        sender_id: str,
+        now_ms: Callable[[], int],
+        send: Callable[..., Awaitable[Receipt]],
+        history: Callable[[], Awaitable[Iterable[HistoryMessage]]],
+        is_synced: Callable[[], bool],
+        offer: Callable[[Task], None],
+        wants: Callable[[], bool],
+    ) -> None:
+        """``offer`` hands a request to the application; ``wants`` returns whether the application asks for one.
+
+        ``is_synced`` returns whether no message is known to be missing. It, ``send`` and ``history`` raise a
+        `FairwayError` while the channel is stopped.
+        """
+        self._group = group
+        self._queue = WorkQueue(sender_id)
+        self._now_ms = now_ms
+        self._send = send
+        self._history = history
+        self._is_synced = is_synced
+        self._offer = offer
+        self._wants = wants
+        self._changed = Waiters()
+        self._held: Task | None = None
+        """The request that the last claim of this worker names."""
+        self._begun: Task | None = None
+        """The request that the application has."""
+        self._speaks_at_ms: int | None = None
+        """When to send the claim again."""
+        self._introduced_ms = 0
+        """When the claim was, or will be, sent for workers that do not know this one."""
+        self._is_ready = False
+        """Whether the claims of others are known, as far as they can be."""
+
+    def add(self, task: Task, sent_ns: int) -> None:
+        """Note a request that is not over."""
+        now_ms = self._now_ms()
+        self._queue.add(task, now_ms, is_new=not self._is_ready or now_ms - sent_ns // NS_PER_MS < TURN_MS)
+        self._changed.wake()
+
+    def remove(self, task: Task) -> None:
+        """Note that a request is over."""
+        self._queue.remove(task)
+        self._changed.wake()
+
+    def claimed(self, worker: str, envelope: Envelope, place: OrderKey | None) -> None:
+        """Note a claim of another worker. A new one does not know this one, so this one sends its claim again."""
+        now_ms = self._now_ms()
+        if place is not None and self._queue.claimed(worker, _task_of(envelope), place, now_ms):
+            if self._introduced_ms <= now_ms:
+                # Several new workers cause one claim, and any number of them few claims.
+                self._introduced_ms = max(now_ms + SETTLE_MS, self._introduced_ms + TURN_MS)
+            self._speaks_at_ms = min(self._speaks_at_ms or self._introduced_ms, self._introduced_ms)
+        self._changed.wake()
+
+    def left(self, worker: str) -> None:
+        """Note that another worker is gone."""
+        self._queue.left(worker, self._now_ms())
+        self._changed.wake()
+
+    def wake(self) -> None:
+        """Look again whether the application asks for a request, or the channel is started."""
+        self._changed.wake()
+
+    async def run(self) -> None:
+        """Take requests until the task is cancelled."""
+        while True:
+            try:
+                await self._begin()
+                while True:
+                    await self._take_one()
+            except FairwayError as error:
+                _LOG.info("a worker of group %s waits: %s", self._group, error)
+                await self._wait(self._now_ms() + _RETRY_MS)
+
+    async def _begin(self) -> None:
+        """Learn the claims of others, and the last own one; tell the others of this worker."""
+        self._is_ready, held = False, None
+        for message in await self._history():
+            envelope = Envelope.decode(message.payload)
+            if envelope is None or envelope.kind is not EnvelopeKind.CLAIM or envelope.group != self._group:
+                continue
+            if message.is_own:
+                held = _task_of(envelope)
+            else:
+                self._queue.claimed(message.sender_id, _task_of(envelope), message.order_key, self._now_ms())
+        await self._claim(next((task for task in (self._begun, held) if task in self._queue.open), None))
+        begun_ms = self._now_ms()
+        while self._now_ms() < begun_ms + (2 * SETTLE_MS if self._is_synced() else TURN_MS):
+            await self._wait_and_speak(self._now_ms() + SETTLE_MS)
+        self._is_ready = True
+
+    async def _take_one(self) -> None:
+        """Wait for a request, claim it, and hand it to the application, if no other worker comes first."""
+        task = self._held
+        is_resumed, is_first = task is not None, task == self._begun
+        if task is None:
+            choice = self._queue.next(self._now_ms()) if self._wants() else None
+            if choice is None or choice.at_ms > self._now_ms():
+                await self._wait_and_speak(None if choice is None else choice.at_ms)
+                return
+            task = choice.task
+            is_first = self._queue.take(task, self._now_ms())
+            try:
+                await (await self._claim(task)).sent()
+            except DeliveryFailedError:
+                self._held = None
+                return
+        if not is_first:
+            until_ms = self._now_ms() + SETTLE_MS
+            while task in self._queue.open and self._now_ms() < until_ms:
+                await self._wait_and_speak(until_ms)
+            if not self._queue.may_begin(task, self._now_ms(), is_resumed=is_resumed):
+                await self._claim(None)
+                return
+        if task != self._begun and task in self._queue.open:
+            self._begun = task
+            self._offer(task)
+        while task in self._queue.open:
+            await self._wait_and_speak(None)
+        self._held = self._begun = self._speaks_at_ms = None
+
+    async def _claim(self, task: Task | None) -> Receipt:
+        """Send what this worker works on."""
+        self._held = task
+        self._speaks_at_ms = None if task is None else self._now_ms() + RENEW_MS
+        requester, correlation_id = task or ("", "")
+        claim = Envelope(b"", kind=EnvelopeKind.CLAIM, to=requester, correlation_id=correlation_id, group=self._group)
+        return await self._send(claim, deadline=LEASE_MS / 1_000)
+
+    async def _wait_and_speak(self, until_ms: int | None) -> None:
+        """Wait for a change, or until a time; send the claim again if it is time to."""
+        speaks_at_ms = self._speaks_at_ms
+        await self._wait(min((at for at in (until_ms, speaks_at_ms) if at is not None), default=None))
+        if self._speaks_at_ms is not None and self._speaks_at_ms <= self._now_ms():
+            await self._claim(self._held)
+
+    async def _wait(self, until_ms: int | None) -> None:
+        try:
+            async with asyncio.timeout(None if until_ms is None else max(0, until_ms - self._now_ms()) / 1_000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+
+def _task_of(claim: Envelope) -> Task | None:
+    return Task(claim.to, claim.correlation_id) if claim.correlation_id else None
