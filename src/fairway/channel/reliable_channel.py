@@ -45,6 +45,7 @@ from fairway.events import (
     ChannelStatus,
     ChunkInfo,
     Event,
+    MemberAway,
     MessageReceived,
     MessageSendError,
     MessageSetAside,
@@ -771,6 +772,8 @@ class ReliableChannel:
             self._telemetry.observe(event)
         if isinstance(event, TROUBLES):
             self._troubles.note(event, self._clock())
+        if isinstance(event, MemberAway):
+            self._requests.left(event.sender_id)
         self._listeners.tell(event)
 
     def _queue_lengths(self) -> dict[str, int]:
