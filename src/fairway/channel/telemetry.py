@@ -1,8 +1,8 @@
 """`Telemetry`: spans and metrics of a channel through the API of OpenTelemetry (extra ``otel``).
 
 Names, kinds and attributes are those of OpenTelemetry's semantic conventions for messaging. The context of a span
-travels in the header ``traceparent`` of an `Envelope` (W3C Trace Context). Raw payloads stay as they are. A send with a
-request id of the application gets no header, because a repetition must have the same payload.
+travels in the header ``traceparent`` of an `Envelope` (W3C Trace Context). Payloads of bytes stay as they are. A
+send with a request id of the application gets no header, because a repetition must have the same payload.
 
 The tasks of a channel begin in the context of whatever started them. So a handler's span never takes its parent from
 there: the parent is the span of the sender, or there is none.
