@@ -15,6 +15,7 @@
     |   +-- EncryptionError         the encryption hook failed; the message is not sent
     +-- DeliveryFailedError         a send failed: the requested acknowledgements did not arrive
     |   +-- SendExpiredError        its deadline has passed
+    +-- NoOneThereError             a request was not sent, because nobody is present who can answer it
     +-- NetworkError                the Waku node did not carry out a request
     |   +-- NodeUnavailableError    the node cannot be reached, or is closed
     |   +-- StoreQueryError         a store query failed
@@ -174,6 +175,10 @@ class RequestTimeoutError(FairwayError, TimeoutError):
 
 class RequestFailedError(FairwayError):
     """The participant that got a request answered that it has no reply, and why."""
+
+
+class NoOneThereError(FairwayError):
+    """A request was not sent: its addressee is away, or no other participant is present (`ReliableChannel.members`)."""
 
 
 class NetworkError(FairwayError):

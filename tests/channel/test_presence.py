@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fairway.channel.reliable_channel import ReliableChannel
+from fairway.channel.requests import Request
+from fairway.errors import NoOneThereError, RequestTimeoutError
 from fairway.events import AwayReason, MemberArrived, MemberAway
 from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
@@ -244,3 +246,79 @@ async def test_a_channel_that_closes_offline_says_no_goodbye_and_closes():
                 next(node for node in network.nodes if node.name == "bob").go_offline()
             await asyncio.sleep(MINUTE_S)
             assert present(alice) == {"bob"}
+
+
+async def answer(request: Request) -> bytes:
+    return b"yes"
+
+
+@virtual_time()
+async def test_a_request_to_a_member_that_said_goodbye_fails_at_once_and_sends_nothing():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "carol"):
+            async with join(network, "bob") as bob:
+                bob.on_request(answer)
+                assert bytes(await alice.request(b"tea?", to="bob")) == b"yes"
+            await asyncio.sleep(1)
+            with pytest.raises(NoOneThereError, match="bob is away"):
+                await alice.request(b"tea?", to="bob")
+            assert len([message for message in await alice.history() if message.is_own]) == 1
+            async with join(network, "bob") as bob:
+                bob.on_request(answer)
+                await alice.send(b"bob?")
+                await asyncio.sleep(MINUTE_S)
+                assert bytes(await alice.request(b"tea?", to="bob")) == b"yes"
+
+
+@virtual_time()
+async def test_a_request_to_nobody_in_particular_fails_at_once_if_the_channel_was_silent_for_long():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            with pytest.raises(RequestTimeoutError):
+                await alice.request(b"anybody?", timeout=MINUTE_S)
+            await chat(alice, 3 * MINUTE_S)
+            for to in ("", "bob"):
+                with pytest.raises(NoOneThereError):
+                    await alice.request(b"anybody?", to=to, timeout=MINUTE_S)
+            async with join(network, "bob") as bob:
+                bob.on_request(answer)
+                await bob.send(b"here I am")
+                await asyncio.sleep(1)
+                assert bytes(await alice.request(b"anybody?")) == b"yes"
+
+
+@virtual_time()
+async def test_after_the_node_was_offline_a_member_that_left_before_may_have_returned():
+    with LocalNetwork() as network:
+        node = network.node("alice")
+        async with join(network, "alice") as alice:
+            async with join(network, "bob"):
+                await chat(alice, MINUTE_S)
+            await asyncio.sleep(1)
+            node.go_offline()
+            async with join(network, "bob") as bob:
+                bob.on_request(answer)
+                await asyncio.sleep(MINUTE_S)
+                node.go_online()
+                assert bytes(await alice.request(b"tea?", to="bob")) == b"yes"
+
+
+@virtual_time()
+async def test_a_request_that_is_repeated_after_a_crash_finds_the_reply_of_a_member_that_left(tmp_path):
+    with LocalNetwork() as network:
+        machine = Machine(asyncio.get_running_loop())
+        process = Process("alice", machine)
+        alice = await started(process, network, "alice", store=tmp_path / "alice.db")
+        async with join(network, "bob") as bob:
+            requests = bob.requests()
+            process.spawn(alice.request(b"tea?", to="bob", timeout=HOUR_S, request_id="the first tea"))
+            request = await anext(requests)
+            await alice.backup(tmp_path / "copy.db")
+            kill(process, network)
+            await request.reply(b"yes")
+        async with join(network, "alice", store=tmp_path / "copy.db") as alice:
+            await chat(alice, 3 * MINUTE_S)
+            with pytest.raises(NoOneThereError):
+                await alice.request(b"tea?", to="bob")
+            again = await alice.request(b"tea?", to="bob", timeout=HOUR_S, request_id="the first tea")
+            assert bytes(again) == b"yes"

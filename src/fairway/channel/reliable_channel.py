@@ -134,6 +134,7 @@ class ReliableChannel:
             self._clock,
             self.send,
             self._was_sent,
+            self._is_away,
             self.history,
             lambda: self.status is ChannelStatus.SYNCED,
             self._telemetry,
@@ -393,7 +394,8 @@ class ReliableChannel:
         found among the last 1,000 messages of the history.
 
         Raises `RequestTimeoutError`, a `TimeoutError`, which says whether the other side has the request;
-        `RequestFailedError` if the other side answers that it has no reply; and what `send` raises.
+        `RequestFailedError` if the other side answers that it has no reply; `NoOneThereError`, without sending, if the
+        other side is known to be away (`members`); and what `send` raises.
         """
         check_type("timeout", timeout, float | timedelta, "it is in seconds")
         timeout_ms = _milliseconds_of(timeout)
@@ -725,6 +727,9 @@ class ReliableChannel:
     def _was_sent(self, request_id: str) -> bool:
         self._started()
         return self._store.request(request_id) is not None
+
+    def _is_away(self, name: str) -> bool:
+        return self._started().stack.is_away(name)
 
     def _so_far(self, request_id: str) -> Progress | None:
         """Return the progress of a request; None if nothing about it can change any more."""

@@ -32,6 +32,7 @@ from fairway.errors import (
     ConfigurationError,
     FairwayError,
     MessageTooLargeError,
+    NoOneThereError,
     RequestFailedError,
     RequestTimeoutError,
     copy_of,
@@ -171,16 +172,21 @@ class RequestDesk:
         now_ms: Callable[[], int],
         send: Callable[..., Awaitable[Receipt]],
         was_sent: Callable[[str], bool],
+        is_away: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
         is_synced: Callable[[], bool],
         telemetry: Telemetry | None,
     ) -> None:
-        """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed."""
+        """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed.
+
+        ``is_away`` returns whether a participant, for an empty name every other one, is known to be away.
+        """
         self._sender_id = sender_id
         self._inbox = inbox
         self._now_ms = now_ms
         self._send = send
         self._was_sent = was_sent
+        self._is_away = is_away
         self._history = history
         self._is_synced = is_synced
         self._telemetry = telemetry
@@ -217,6 +223,11 @@ class RequestDesk:
         try:
             async with asyncio.timeout(timeout_s):
                 is_repeated = request_id is not None and self._was_sent(request_id)
+                if not is_repeated and self._is_away(request.to):
+                    raise NoOneThereError(
+                        f"{request.to or 'every other participant'} is away, and the request was not sent; "
+                        "send() keeps a message for a participant that returns"
+                    )
                 by = {request.to} if request.to else ()
                 receipt = await self._send(request, by=by, request_id=request_id or correlation_id, deadline=timeout_s)
                 if is_repeated:

@@ -513,6 +513,10 @@ class Stack:
         """Return the other participants: the present ones first, each group by sender id."""
         return self.sds.presence.members()
 
+    def is_away(self, name: str = "") -> bool:
+        """Return whether another participant, without a name every one, is known to be away."""
+        return name != self.sds.sender_id and self.sds.presence.is_away(name)
+
     def gaps(self, limit: int) -> tuple[Gap, ...]:
         """Return the ``limit`` longest missing messages, each with the messages that wait for it."""
         oldest = sorted(self.sds.missing.values(), key=lambda missing: missing.since_ms)[:limit]

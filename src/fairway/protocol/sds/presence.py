@@ -67,6 +67,8 @@ class Presence:
         self._present = 0
         self._chances = 0
         """Chances that have passed since the start."""
+        self._connected_ms, self._chances_before = now_ms, 0
+        """When the node was connected, and the chances before that."""
         self._chance_began_ms: int | None = now_ms
         """None while the node is offline."""
         self._has_news = False
@@ -93,12 +95,13 @@ class Presence:
     def is_away(self, name: str = "") -> bool:
         """Return whether a participant, without a name every one, is known to be away.
 
-        A participant that was never heard is away once it missed as many chances as one that falls silent.
+        A participant that was not heard is away once it missed as many chances as one that falls silent. After the
+        node was offline the same holds for those that went away before: they may have returned.
         """
-        heard = self._heard.get(name) if name else None
-        if heard is not None:
-            return not heard.is_present
-        return self._has_listened and not (self._present and not name)
+        if self._chance_began_ms is None or (self._present and (not name or self.is_present(name))):
+            return False
+        heard = self._heard.get(name)
+        return self._has_listened or (heard is not None and heard.since_ms >= self._connected_ms)
 
     def content_transmitted(self, now_ms: int) -> None:
         """Note that content was sent or received, also again: every present participant will now speak."""
@@ -108,6 +111,7 @@ class Presence:
     def set_connected(self, connected: bool, now_ms: int) -> None:
         """Stop while the node is offline, because nobody can be heard; then begin a new chance."""
         if connected is (self._chance_began_ms is None):
+            self._connected_ms, self._chances_before = now_ms, self._chances
             self._begin_chance(now_ms if connected else None, has_news=False)
 
     def plan_anew(self, now_ms: int) -> None:
@@ -176,7 +180,8 @@ class Presence:
 
     @property
     def _has_listened(self) -> bool:
-        return self._chances > _CHANCES
+        """Whether every participant has had as many chances as one that falls silent."""
+        return self._chances - self._chances_before > _CHANCES
 
     def _member(self, name: str) -> Member:
         heard = self._heard.get(name)
