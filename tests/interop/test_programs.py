@@ -53,15 +53,20 @@ def test_a_collector_has_each_reading_once(program, tmp_path):
     assert set(range(21)) - set(numbers) <= {max(set(range(21)) - set(numbers), default=0)}
 
 
-def test_tasks_get_their_results_when_both_agents_are_killed(program):
-    tasks = [f"task {number}" for number in range(6)]
-    with program("tasks.py", "planner", *tasks) as planner, program("tasks.py", "worker") as worker:
-        worker.wait_for("begin: task 1")
-        worker.start_again()
+def test_tasks_get_their_results_when_the_planner_and_a_worker_are_killed(program):
+    tasks = [f"task {number}" for number in range(12)]
+    agents = program("tasks.py", "anna"), program("tasks.py", "ben"), program("tasks.py", "planner", *tasks)
+    with agents[0] as anna, agents[1] as ben, agents[2] as planner:
+        anna.wait_for("begin: ")
+        anna.start_again()
         planner.wait_for("done: ")
         planner.start_again()
-        results = {planner.wait_for("done: ") for _ in tasks}
-    assert results == {f"done: {task}" for task in tasks}
+        results = [planner.wait_for("done: ") for _ in tasks]
+    assert {result.split(" by ")[0] for result in results} == {f"done: {task}" for task in tasks}
+    begun = Counter(anna.lines + ben.lines)
+    # A task in hand at the kill begins again.
+    assert set(begun) == {f"begin: {task}" for task in tasks}
+    assert begun.total() <= len(tasks) + 2
 
 
 def test_a_file_arrives_when_both_sides_are_killed(program, tmp_path):
