@@ -66,6 +66,30 @@ async def test_without_an_addressee_the_first_reply_counts():
 
 
 @virtual_time()
+async def test_without_an_addressee_the_failure_of_one_participant_leaves_the_request_to_the_others():
+    def refuse(request):
+        raise LookupError("no tea here")
+
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob, join(network, "carol") as carol:
+            for each in (bob, carol):
+                await each.send(b"I am here")
+            await asyncio.sleep(10)
+            bob.on_request(refuse)
+            remove = carol.on_request(lambda _: asyncio.sleep(10, b"yes"))
+            assert bytes(await alice.request(b"tea?")) == b"yes"
+            remove()
+            remove = carol.on_request(lambda _: None)
+            with pytest.raises(RequestFailedError, match=r"^bob did not reply: LookupError: no tea here$"):
+                await alice.request(b"tea?", timeout=20)
+            remove()
+            carol.on_request(refuse)
+            async with asyncio.timeout(10):
+                with pytest.raises(RequestFailedError, match="carol did not reply: LookupError: no tea here"):
+                    await alice.request(b"tea?", timeout=HOUR_S)
+
+
+@virtual_time()
 async def test_requests_do_not_appear_among_messages_and_envelopes_do():
     with LocalNetwork() as network:
         async with join(network, "alice") as alice, join(network, "bob") as bob:

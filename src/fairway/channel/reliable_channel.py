@@ -137,6 +137,7 @@ class ReliableChannel:
             self._is_away,
             self.history,
             lambda: self.status is ChannelStatus.SYNCED,
+            lambda: [member.sender_id for member in self.members() if member.is_present],
             self._telemetry,
         )
         self._finished_late: list[int] = []
@@ -394,8 +395,8 @@ class ReliableChannel:
         found among the last 1,000 messages of the history.
 
         Raises `RequestTimeoutError`, a `TimeoutError`, which says whether the other side has the request;
-        `RequestFailedError` if the other side answers that it has no reply; `NoOneThereError`, without sending, if the
-        other side is known to be away (`members`); and what `send` raises.
+        `RequestFailedError` if the other side, without ``to`` every present participant, answers that it has no reply;
+        `NoOneThereError`, without sending, if the other side is known to be away (`members`); and what `send` raises.
         """
         check_type("timeout", timeout, float | timedelta, "it is in seconds")
         timeout_ms = _milliseconds_of(timeout)
@@ -777,7 +778,7 @@ class ReliableChannel:
             self._telemetry.observe(event)
         if isinstance(event, TROUBLES):
             self._troubles.note(event, self._clock())
-        if isinstance(event, MemberAway):
+        if isinstance(event, MemberAway) and self.is_started():
             self._requests.left(event.sender_id)
         self._listeners.tell(event)
 

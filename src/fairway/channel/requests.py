@@ -17,12 +17,13 @@ import hashlib
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self
 
+from fairway.bounded import BoundedDict
 from fairway.channel.history import HistoryMessage
 from fairway.channel.inbox import Delivered, Inbox
 from fairway.channel.receipt import Receipt
@@ -58,6 +59,10 @@ _OPEN_AT_MOST_MS: Final = 86_400_000
 """How long a request without an expiry stays open."""
 _SEARCHED: Final = 1_000
 """Messages of the history in which a repeated request looks for its reply."""
+_MAX_FAILURES: Final = 100
+"""Participants that could not answer a request, whose reasons the requester keeps."""
+_MAX_REASON: Final = 1_000
+"""Characters of a reason."""
 _CORRELATION_BYTES: Final = 16
 LONGEST_DEADLINE_S: Final = 3_155_760_000
 """Longest deadline of a send, a hundred years."""
@@ -162,6 +167,24 @@ class _Service:
             self.worker.wake()
 
 
+class _Asked:
+    """An own request that waits for its reply."""
+
+    def __init__(self, request: Envelope) -> None:
+        self.request = request
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.failures: BoundedDict[str, str] = BoundedDict(_MAX_FAILURES)
+        """By participant, why it did not reply."""
+
+    def failure(self) -> RequestFailedError:
+        return RequestFailedError("; ".join(f"{name} did not reply: {why}" for name, why in self.failures.items()))
+
+    def end(self, failure: BaseException) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(failure)
+            self.reply.exception()  # a call that cannot send raises before it waits for this
+
+
 class RequestDesk:
     """The requests of one participant, and those of others to it."""
 
@@ -175,11 +198,13 @@ class RequestDesk:
         is_away: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
         is_synced: Callable[[], bool],
+        present: Callable[[], Collection[str]],
         telemetry: Telemetry | None,
     ) -> None:
         """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed.
 
         ``is_away`` returns whether a participant, for an empty name every other one, is known to be away.
+        ``present`` returns the other participants that are present, as far as is known.
         """
         self._sender_id = sender_id
         self._inbox = inbox
@@ -189,10 +214,11 @@ class RequestDesk:
         self._is_away = is_away
         self._history = history
         self._is_synced = is_synced
+        self._present = present
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
-        self._asked: dict[str, tuple[str, asyncio.Future[tuple[str, Envelope]]]] = {}
-        """By correlation id, the wanted addressee and what waits for the outcome."""
+        self._asked: dict[str, _Asked] = {}
+        """The own requests that wait, by correlation id."""
         self._open: dict[int, Request] = {}
         """The requests of others that are not answered, by number in the inbox."""
         self._expiries: dict[int, asyncio.TimerHandle] = {}
@@ -217,13 +243,13 @@ class RequestDesk:
         if correlation_id in self._asked:
             raise ConfigurationError(f"request {request_id!r} waits for its reply already; choose another id")
         request = replace(request, correlation_id=correlation_id)
-        outcome: asyncio.Future[tuple[str, Envelope]] = asyncio.get_running_loop().create_future()
-        self._asked[correlation_id] = (request.to, outcome)
+        asked = self._asked[correlation_id] = _Asked(request)
         receipt = None
         try:
             async with asyncio.timeout(timeout_s):
                 is_repeated = request_id is not None and self._was_sent(request_id)
-                if not is_repeated and self._is_away(request.to):
+                # A request to a group waits for a worker.
+                if not (is_repeated or request.group) and self._is_away(request.to):
                     raise NoOneThereError(
                         f"{request.to or 'every other participant'} is away, and the request was not sent; "
                         "send() keeps a message for a participant that returns"
@@ -232,19 +258,16 @@ class RequestDesk:
                 receipt = await self._send(request, by=by, request_id=request_id or correlation_id, deadline=timeout_s)
                 if is_repeated:
                     await self._find_outcome(correlation_id)
-                sender_id, answer = await outcome
+                return await asked.reply
         except TimeoutError as error:
+            if asked.failures:
+                raise asked.failure() from error
             raise RequestTimeoutError(_silence(request.to, receipt, timeout_s)) from error
         except asyncio.CancelledError:
             self._tasks.spawn(self._cancel(request))
             raise
         finally:
             del self._asked[correlation_id]
-        if answer.kind is EnvelopeKind.FAILURE:
-            raise RequestFailedError(f"{sender_id} did not reply: {answer.content.decode(errors='replace')}")
-        return Reply(
-            sender_id=sender_id, payload=answer.content, content_type=answer.content_type, headers=answer.headers
-        )
 
     async def answer(self, request: Request, envelope: Envelope) -> bool:
         """Send the outcome of a request, once, and finish the request; return False if it is over."""
@@ -306,6 +329,8 @@ class RequestDesk:
 
     def left(self, sender_id: str) -> None:
         """Note that a participant is gone."""
+        for asked in self._asked.values():
+            self._end_if_failed(asked)
         for service in self._services.values():
             if service.worker is not None:
                 service.worker.left(sender_id)
@@ -318,10 +343,8 @@ class RequestDesk:
 
     def end(self, failure: BaseException, loops: BaseException | None = None) -> None:
         """Raise ``failure`` in calls that wait for a reply, and ``loops`` or the same in loops over requests."""
-        for _, outcome in self._asked.values():
-            if not outcome.done():
-                outcome.set_exception(copy_of(failure))
-                outcome.exception()  # a call that cannot send raises before it waits for this
+        for asked in self._asked.values():
+            asked.end(copy_of(failure))
         self._failure = loops or failure
         for service in self._services.values():
             service.wake()
@@ -479,10 +502,28 @@ class RequestDesk:
             self._running.pop(number, None)
 
     def _settle(self, sender_id: str, envelope: Envelope) -> None:
-        """Pass a reply on to the call that waits for it, if one does."""
-        to, outcome = self._asked.get(envelope.correlation_id, (None, None))
-        if outcome is not None and to in {"", sender_id} and not outcome.done():
-            outcome.set_result((sender_id, envelope))
+        """Pass a reply or a failure on to the call that waits for it, if one does."""
+        asked = self._asked.get(envelope.correlation_id)
+        if asked is None or asked.reply.done() or asked.request.to not in {"", sender_id}:
+            return
+        if envelope.kind is EnvelopeKind.FAILURE:
+            asked.failures[sender_id] = envelope.content.decode(errors="replace")[:_MAX_REASON]
+            self._end_if_failed(asked)
+            return
+        asked.reply.set_result(
+            Reply(
+                sender_id=sender_id,
+                payload=envelope.content,
+                content_type=envelope.content_type,
+                headers=envelope.headers,
+            )
+        )
+
+    def _end_if_failed(self, asked: _Asked) -> None:
+        """Raise the failures in the call if no other participant can reply."""
+        is_for_one = asked.request.to or asked.request.group
+        if asked.failures and (is_for_one or asked.failures.keys() >= set(self._present())):
+            asked.end(asked.failure())
 
     async def _find_outcome(self, correlation_id: str) -> None:
         """Settle a repeated request with the reply that came before the call."""
