@@ -111,6 +111,20 @@ async def test_workers_that_do_not_know_each_other_yet_begin_a_request_once():
             assert len(crew.begun) == 1
 
 
+@virtual_time()
+async def test_a_request_waits_for_a_worker_that_comes_after_hours():
+    with LocalNetwork() as network:
+        async with AsyncExitStack() as exits:
+            crew = Crew(network)
+            alice = await exits.enter_async_context(join(network, "alice"))
+            await asyncio.sleep(8 * HOUR_S)
+            assert alice.members() == ()
+            asking = asyncio.ensure_future(ask_all(alice, 3, wait_s=8 * HOUR_S))
+            await asyncio.sleep(4 * HOUR_S)
+            await crew.join(exits, "bob")
+            assert len(await asking) == 3
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 @virtual_time()
 async def test_a_long_request_stays_with_its_worker(loss):
