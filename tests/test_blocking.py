@@ -212,3 +212,46 @@ def test_a_coroutine_handler_runs_on_the_event_loop_where_nothing_may_block() ->
 def test_a_node_with_asyncio_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"fairway\.blocking\.connect"):
         blocking.create_reliable_channel("node", "team", "alice", "/tests/1/blocking/proto")  # type: ignore[arg-type]
+
+
+def test_many_channels_share_one_store_and_one_loop(tmp_path: Path) -> None:
+    network = f"local:{uuid4()}"
+    handled: list[tuple[str, bytes]] = []
+    both = threading.Event()
+
+    def handle(message: MessageReceived) -> None:
+        handled.append((message.channel_id, bytes(message)))
+        if len(handled) == 2:
+            both.set()
+
+    def of(node: blocking.BlockingNode, name: str, **more: object) -> blocking.BlockingChannels:
+        return blocking.BlockingChannels(
+            node,
+            store=tmp_path / f"{name}.db",
+            sender_id=name,
+            content_topic="/tests/1/{channel}/proto",
+            options=_SOON,
+            **more,
+        )
+
+    with (
+        blocking.connect(network) as node_a,
+        blocking.connect(network) as node_b,
+        of(node_a, "alice") as alice,
+        of(node_b, "bob", receive=handle) as bob,
+    ):
+        for name in ("one", "two"):
+            alice.open(name)
+            bob.open(name).send(f"bob in {name}".encode())
+            alice[name].send(f"alice in {name}".encode())
+        messages = iter(alice)
+        received = [messages.next(timeout=_PATIENCE_S) for _ in range(2)]
+        assert {(each.channel_id, bytes(each)) for each in received} == {
+            ("one", b"bob in one"),
+            ("two", b"bob in two"),
+        }
+        assert both.wait(_PATIENCE_S)
+        assert set(handled) == {("one", b"alice in one"), ("two", b"alice in two")}
+        assert alice.names("o*") == ["one"]
+        alice.backup(tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").exists()

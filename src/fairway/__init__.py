@@ -51,6 +51,7 @@ from fairway.events import (
 from fairway.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from fairway.channel.channels import Channels
     from fairway.channel.creation import create_reliable_channel
     from fairway.channel.history import HistoryMessage
     from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
@@ -77,6 +78,7 @@ __all__ = [
     "Acknowledgement",
     "ChannelClosedError",
     "ChannelStatus",
+    "Channels",
     "ConfigurationError",
     "Delivery",
     "DeliveryError",
@@ -125,6 +127,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "fairway.channel.channels": ("Channels",),
             "fairway.channel.creation": ("create_reliable_channel",),
             "fairway.channel.history": ("HistoryMessage",),
             "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),

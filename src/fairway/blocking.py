@@ -36,6 +36,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 from fairway import files
 from fairway.channel import creation
+from fairway.channel.channels import Channels
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request, RequestLoop
@@ -52,6 +53,7 @@ from fairway.wire.envelope import Envelope
 
 __all__ = [
     "BlockingChannel",
+    "BlockingChannels",
     "BlockingEphemeralReceipt",
     "BlockingFileReceiver",
     "BlockingLoop",
@@ -417,6 +419,50 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         _wait(self._inner.__aexit__(kind, error, trace))
 
 
+class BlockingChannels(_Blocking[Channels]):
+    """Many channels of one participant in one store; see `fairway.Channels`, which has the same arguments."""
+
+    backup = _waiting(Channels.backup)
+    close = _waiting(Channels.close)
+
+    def __init__(self, node: BlockingNode, **settings: Any) -> None:
+        """Name the store and the participant; nothing is opened yet."""
+        check_type("node", node, BlockingNode, "fairway.blocking.connect(...) makes one")
+        super().__init__(_call(Channels, node._inner, **_with_thread(settings)))  # noqa: SLF001 - it is of this module
+
+    def open(self, name: str, **settings: Any) -> BlockingChannel:
+        """Return a channel, started; see `fairway.Channels.open`."""
+        return BlockingChannel(_wait(self._inner.open(name, **_with_thread(settings))))
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """Return the channels in the store whose names match a pattern, open or not."""
+        return self._inner.names(pattern)
+
+    def __getitem__(self, name: str) -> BlockingChannel:
+        """Return a channel that `open` opened."""
+        return BlockingChannel(_call(self._inner.__getitem__, name))
+
+    def __iter__(self) -> BlockingLoop[MessageReceived]:
+        """Return a loop over the messages of all channels; it finishes a message when it asks for the next one."""
+        return BlockingLoop(_call(aiter, self._inner))
+
+    def __enter__(self) -> Self:
+        """Return the channels."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all channels. Without an exception, messages that a loop has taken are finished."""
+        _wait(self._inner.__aexit__(kind, error, trace))
+
+
+def _with_thread(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a channel, with its handler in a thread."""
+    receive = settings.get("receive")
+    return {**settings, "receive": _in_thread(receive)} if callable(receive) else settings
+
+
 def _in_thread(handler: Callable[[T], object]) -> Callable[[T], Coroutine[Any, Any, object]]:
     """Return a handler that calls another one in a thread, so that it may block; a coroutine function may not."""
     if inspect.iscoroutinefunction(handler):
@@ -468,12 +514,10 @@ def _creating(
     @wraps(function)
     def create(node: BlockingNode, /, *args: P.args, **kwargs: P.kwargs) -> BlockingChannel:
         check_type("node", node, BlockingNode, "fairway.blocking.connect(...) makes one")
-        receive: Any = kwargs.get("receive")
-        if callable(receive):
-            kwargs["receive"] = _in_thread(receive)
+        changed: Any = _with_thread(kwargs)
 
         async def opened() -> ReliableChannel:
-            return await function(node._inner, *args, **kwargs)  # noqa: SLF001 - it is of this module
+            return await function(node._inner, *args, **changed)  # noqa: SLF001 - it is of this module
 
         return BlockingChannel(_wait(opened()))
 

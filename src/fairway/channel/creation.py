@@ -89,7 +89,7 @@ def create_reliable_channel(
         channel_id,
         sender_id,
         content_topic,
-        options=_in_network(_options_of(options), node.network),
+        options=_in_network(options_of(options), node.network),
         store=_store_of(store),
         receive=receive,
         encryption=encryption,
@@ -106,7 +106,8 @@ async def _opened(channel: ReliableChannel) -> ReliableChannel:
     return channel
 
 
-def _options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> ReliableChannelOptions:
+def options_of(options: ReliableChannelOptions | Mapping[str, Any] | None) -> ReliableChannelOptions:
+    """Return options that can be a mapping, or None for the defaults."""
     check_type("options", options, ReliableChannelOptions | Mapping | None, "ReliableChannelOptions() has the defaults")
     if options is None:
         return ReliableChannelOptions()

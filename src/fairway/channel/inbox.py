@@ -66,6 +66,7 @@ class Inbox:
         self._failure: BaseException | None = None
         """The exception that the loops raise, if they have ended."""
         self._loops: WeakSet[MessageLoop] = WeakSet()
+        self._watcher: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         """Return how many messages are not finished."""
@@ -86,6 +87,10 @@ class Inbox:
         loop = MessageLoop(self)
         self._loops.add(loop)
         return loop
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call a function whenever a loop may find a message, or an error."""
+        self._watcher = watcher
 
     def expect(self, number: int, message: MessageReceived) -> None:
         """Keep room for a message that is put as soon as it is durable."""
@@ -190,12 +195,17 @@ class Inbox:
         Raises `StopAsyncIteration` when the channel is closed. It hands its unread messages over at its next start,
         because they cannot be finished any more.
         """
-        while self._failure is None:
+        while True:
+            self.check()
             delivered = self.take()
             if delivered is not None:
                 return delivered
             await self._waiters.wait()
-        raise copy_of(self._failure)
+
+    def check(self) -> None:
+        """Raise the error that the loops raise, if they have ended."""
+        if self._failure is not None:
+            raise copy_of(self._failure)
 
     async def changed(self) -> None:
         """Wait until a message is put or finished, or the channel closes."""
@@ -224,6 +234,8 @@ class Inbox:
     def wake(self) -> None:
         """End all waits that have begun: loops and `changed` look again."""
         self._waiters.wake()
+        if self._watcher is not None:
+            self._watcher()
 
 
 class MessageLoop:
@@ -232,8 +244,8 @@ class MessageLoop:
     def __init__(self, inbox: Inbox) -> None:
         self.in_hand: Delivered | None = None
         """The message that was returned last, if it is not finished."""
+        self.inbox = inbox
         self._binding = LoopBinding("the loop over messages")
-        self._inbox = inbox
 
     def __aiter__(self) -> Self:
         return self
@@ -241,10 +253,23 @@ class MessageLoop:
     async def __anext__(self) -> MessageReceived:
         """Finish the previous message, and wait for the next one."""
         self._binding.check()
+        self.finish()
+        return self._hand(await self.inbox.next())
+
+    def finish(self) -> None:
+        """Finish the message that was returned last."""
         if self.in_hand is not None:
-            self._inbox.finish(self.in_hand.number)
+            self.inbox.finish(self.in_hand.number)
             self.in_hand = None
-        self.in_hand = await self._inbox.next()
-        if self._inbox.received is not None:
-            self._inbox.received(self.in_hand.message)
-        return self.in_hand.message
+
+    def take(self) -> MessageReceived | None:
+        """Return the next message if there is one."""
+        self.inbox.check()
+        delivered = self.inbox.take()
+        return None if delivered is None else self._hand(delivered)
+
+    def _hand(self, delivered: Delivered) -> MessageReceived:
+        self.in_hand = delivered
+        if self.inbox.received is not None:
+            self.inbox.received(delivered.message)
+        return delivered.message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from fairway.channel.clock import Clock, steady_clock
 from fairway.channel.engine import Engine
 from fairway.channel.handling import MessageHandling
 from fairway.channel.history import HistoryMessage, messages_of, place_of
-from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.inbox import Delivered, Inbox, MessageLoop
 from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
@@ -470,7 +470,7 @@ class ReliableChannel:
         stored = self._store.request(request_id)
         return stored is not None and stored.is_settled
 
-    def __aiter__(self) -> AsyncIterator[MessageReceived]:
+    def __aiter__(self) -> MessageLoop:
         """Return a loop over messages of other participants, each once and in causal order.
 
         ``async for message in channel`` finishes a message when it asks for the next one. An unfinished message is

@@ -71,12 +71,14 @@ class MembershipUser:
             member.changed()
 
     def learn(self) -> None:
-        """Give each channel the highest count that any channel has on record, after a restart."""
-        members = list(self.membership)
-        for member in members:
-            learned = [member.quota.merge(other.quota) for other in members if other is not member]
-            if any(learned):
-                member.changed()
+        """Exchange the counts with all other channels, which have exchanged theirs; each takes the highest."""
+        others = [member for member in self.membership if member is not self]
+        for other in others:
+            if other.quota.merge(self.quota):
+                other.changed()
+        learned = [self.quota.merge(other.quota) for other in others]
+        if any(learned):
+            self.changed()
 
 
 class Membership:
