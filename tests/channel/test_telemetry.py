@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -17,7 +18,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from fairway import blocking
+from fairway import blocking, connect
+from fairway.channel.creation import create_reliable_channel
 from fairway.errors import ConfigurationError, RequestFailedError, SendExpiredError
 from fairway.nodes.local import LocalNetwork
 from fairway.nodes.local.faults import NetworkFaults
@@ -25,7 +27,7 @@ from fairway.options import Receive, ReliableChannelOptions
 from fairway.storage.memory_store import MemoryStore
 from fairway.testing import virtual_time
 from fairway.wire.envelope import Envelope
-from listening import heard_by, join
+from listening import TOPIC, heard_by, join
 from patience import PATIENCE_S
 
 _STEP_S = 60
@@ -205,7 +207,7 @@ async def test_a_context_of_the_program_and_a_repeated_send_keep_their_payloads(
 
 
 @virtual_time()
-async def test_failures_are_in_the_spans_and_in_the_metrics(exported):
+async def test_failures_are_in_the_spans_and_in_the_metrics(exported, caplog):
     attempts = []
 
     def handle(message):
@@ -217,7 +219,7 @@ async def test_failures_are_in_the_spans_and_in_the_metrics(exported):
         raise KeyError(bytes(request).decode())
 
     with LocalNetwork() as network:
-        async with join(network, "alice") as alice, join(network, "bob", receive=handle) as bob:
+        async with join(network, "alice") as alice, join(network, "bob", receive=partial(handle)) as bob:
             bob.on_request(refuse)
             await alice.send(Envelope(b"fog"))
             with pytest.raises(RequestFailedError):
@@ -237,6 +239,7 @@ async def test_failures_are_in_the_spans_and_in_the_metrics(exported):
     assert (request.status.status_code, request.attributes["error.type"]) == (StatusCode.ERROR, "RequestFailedError")
     (process,) = exported.points("messaging.process.duration", error_type="ValueError")
     assert process.count == 1
+    assert any(message.startswith("handler functools.partial(") for message in caplog.messages)
     (failures,) = exported.points("fairway.delivery.failures", error_type="EXPIRED")
     assert failures.value == 1
 
@@ -276,7 +279,7 @@ async def test_metrics_count_the_messages_and_measure_deliveries_and_queues(expo
 
 @pytest.mark.parametrize("header", ["", "junk", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "0" * 100_000, "00-é"])
 @virtual_time()
-async def test_a_header_that_is_no_context_changes_nothing(exported, header):
+async def test_a_header_that_is_no_context_changes_nothing(exported, caplog, header):
     handled = []
     with LocalNetwork() as network:
         async with join(network, "alice") as alice, join(network, "bob", receive=handled.append) as bob:
@@ -285,6 +288,16 @@ async def test_a_header_that_is_no_context_changes_nothing(exported, header):
     assert len(handled) == 1
     process = exported.span("process harbour")
     assert (process.parent, process.links) == (None, ())
+    assert caplog.messages == []
+
+
+def test_a_channel_whose_event_loop_has_ended_has_no_queues(exported):
+    async def leave_open():
+        return await create_reliable_channel(await connect(f"local:{uuid4()}"), "team", "alice", TOPIC)
+
+    channel = asyncio.run(leave_open())
+    assert exported.points("fairway.queue.length") == []
+    asyncio.run(channel.close())
 
 
 @virtual_time()

@@ -176,7 +176,7 @@ class Telemetry:
     ) -> _ReceiptT:
         """Send in a span that ends when the message is durable; a carrier has the context of the span as a header."""
         envelope = payload if isinstance(payload, Envelope) else None
-        is_carrier = is_carrier and envelope is not None and _carried_by(envelope.headers) is None
+        is_carrier = is_carrier and envelope is not None and not _carried_by(envelope).is_valid
         with self._begin("send", SpanKind.PRODUCER if is_carrier else SpanKind.CLIENT, envelope).current() as operation:
             receipt = await send(self.with_context(envelope) if is_carrier and envelope is not None else payload)
             operation.span.set_attribute("messaging.message.id", receipt.message_id)
@@ -241,28 +241,27 @@ class Telemetry:
             attributes["messaging.message.id"] = about.message_id
         if envelope is not None and envelope.correlation_id:
             attributes["messaging.message.conversation_id"] = envelope.correlation_id
-        carried = None if envelope is None else _carried_by(envelope.headers)
+        carried = _carried_by(envelope)
         parent = None
         if name == "process":
-            remote = trace.INVALID_SPAN_CONTEXT if carried is None else carried
-            parent = trace.set_span_in_context(trace.NonRecordingSpan(remote), Context())
+            parent = trace.set_span_in_context(trace.NonRecordingSpan(carried), Context())
         span = self._tracer.start_span(
             f"{name} {self.common['messaging.destination.name']}",
             parent,
             kind,
             attributes,
-            [] if carried is None else [Link(carried)],
+            [Link(carried)] if carried.is_valid else [],
         )
         return _Operation(span, self._instruments, common)
 
 
-def _carried_by(headers: object) -> SpanContext | None:
-    """Return the context in the headers of a message, or None."""
+def _carried_by(envelope: Envelope | None) -> SpanContext:
+    """Return the context in the headers of a message; an invalid one if it has none."""
+    headers = None if envelope is None else envelope.headers
     value = headers.get(_HEADER) if isinstance(headers, Mapping) else None
     if not isinstance(value, str) or len(value) > _MAX_HEADER_CHARACTERS:
-        return None
-    context = trace.get_current_span(_W3C.extract({_HEADER: value}, Context())).get_span_context()
-    return context if context.is_valid else None
+        return trace.INVALID_SPAN_CONTEXT
+    return trace.get_current_span(_W3C.extract({_HEADER: value}, Context())).get_span_context()
 
 
 async def _awaited(result: Awaitable[_T], operation: _Operation) -> _T:
