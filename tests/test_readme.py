@@ -33,6 +33,7 @@ EXAMPLE_ADDRESS = "/ip4/127.0.0.1/tcp/60000"
 PAGES = (
     "docs/guide.md",
     "docs/agents.md",
+    "docs/channels.md",
     "docs/identity.md",
     "docs/requests.md",
     "docs/presence.md",

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from fairway.channel.creation import create_reliable_channel, options_of
 from fairway.channel.inbox import MessageLoop
+from fairway.channel.open_stores import close_store
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.events import MessageReceived
@@ -146,7 +147,13 @@ class Channels:
     async def _end(self, ends: Iterable[Awaitable[None]]) -> None:
         self._is_closed = True
         self._waiters.wake()
-        failures = [each for each in await asyncio.gather(*ends, return_exceptions=True) if each is not None]
+        try:
+            failures = [each for each in await asyncio.gather(*ends, return_exceptions=True) if each is not None]
+        except asyncio.CancelledError:
+            # As at the end of asyncio.run: the tasks that close the channels may not have begun.
+            for channel in self._channels.values():
+                close_store(channel)
+            raise
         if failures:
             raise failures[0]
 
