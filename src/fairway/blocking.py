@@ -219,9 +219,9 @@ class BlockingReceipt(BlockingEphemeralReceipt):
         """The failure of the request; None if it did not fail, or was delivered late."""
         return _call(lambda: self._inner.failure)
 
-    def delivered(self, timeout: float | None = None) -> Acknowledgement:
+    def delivered(self, timeout: float | None = None, *, to_all_present: bool = False) -> Acknowledgement:
         """Wait until the wanted participants have acknowledged the message; see `fairway.Receipt.delivered`."""
-        return _wait(self._inner.delivered(), timeout)
+        return _wait(self._inner.delivered(to_all_present=to_all_present), timeout)
 
     def updates(self) -> Iterator[Progress]:
         """Yield the progress now and whenever it changes, until the request ends."""

@@ -10,13 +10,14 @@ import pytest
 
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request
-from fairway.errors import NoOneThereError, RequestTimeoutError
+from fairway.errors import DeliveryFailedError, NoOneThereError, RequestTimeoutError
 from fairway.events import AwayReason, MemberArrived, MemberAway
 from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
+from fairway.nodes.local.network import LocalNode
 from fairway.options import Profile, ReliableChannelOptions
-from fairway.testing import Machine, Process, virtual_time
-from listening import join
+from fairway.testing import Machine, Process, SimulatedDisk, virtual_time
+from listening import heard_by, join
 
 MINUTE_S = 60
 HOUR_S = 3_600
@@ -48,9 +49,13 @@ async def started(process: Process, network: LocalNetwork, name: str, **more) ->
     return await process.spawn(start())
 
 
+def node_of(network: LocalNetwork, name: str) -> LocalNode:
+    return next(node for node in network.nodes if node.name == name)
+
+
 def kill(process: Process, network: LocalNetwork) -> None:
     """End a process as ``kill -9`` does: it says no goodbye."""
-    next(node for node in network.nodes if node.name == process.name).leave()
+    node_of(network, process.name).leave()
     process.kill()
 
 
@@ -202,8 +207,7 @@ async def test_nobody_goes_away_while_the_own_node_is_offline():
     with LocalNetwork() as network:
         async with join(network, "alice") as alice, join(network, "bob"):
             await chat(alice, MINUTE_S)
-            node = next(node for node in network.nodes if node.name == "alice")
-            node.go_offline()
+            node_of(network, "alice").go_offline()
             await chat(alice, 24 * HOUR_S, every=HOUR_S)
             assert present(alice) == {"bob"}
 
@@ -243,7 +247,7 @@ async def test_a_channel_that_closes_offline_says_no_goodbye_and_closes():
         async with join(network, "alice") as alice:
             async with join(network, "bob"):
                 await chat(alice, MINUTE_S)
-                next(node for node in network.nodes if node.name == "bob").go_offline()
+                node_of(network, "bob").go_offline()
             await asyncio.sleep(MINUTE_S)
             assert present(alice) == {"bob"}
 
@@ -322,3 +326,104 @@ async def test_a_request_that_is_repeated_after_a_crash_finds_the_reply_of_a_mem
                 await alice.request(b"tea?", to="bob")
             again = await alice.request(b"tea?", to="bob", timeout=HOUR_S, request_id="the first tea")
             assert bytes(again) == b"yes"
+
+
+@virtual_time()
+async def test_a_send_waits_for_all_members_that_are_present_also_over_a_lossy_network():
+    with LocalNetwork(NetworkFaults(loss=0.4)) as network:
+        async with AsyncExitStack() as group:
+            names = ["alice", "bob", "carol", "dave"]
+            alice, *others = [await group.enter_async_context(join(network, name)) for name in names]
+            await alice.send(b"who is here?")
+            await asyncio.sleep(2 * MINUTE_S)
+            assert present(alice) == {"bob", "carol", "dave"}
+            payloads = [heard_by(other) for other in others]
+            receipt = await alice.send(b"to everybody")
+            acknowledgement = await receipt.delivered(to_all_present=True)
+            assert acknowledgement.delivered_to == ("bob", "carol", "dave")
+            assert all(b"to everybody" in each for each in payloads)
+
+
+@virtual_time()
+async def test_a_send_waits_neither_for_a_member_that_leaves_nor_for_one_that_arrives():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"), AsyncExitStack() as leaving:
+            await leaving.enter_async_context(join(network, "carol"))
+            await chat(alice, MINUTE_S)
+            node_of(network, "carol").go_deaf(noticed_after_ms=600_000)
+            receipt = await alice.send(b"to everybody")
+            waits = asyncio.ensure_future(receipt.delivered(to_all_present=True))
+            await asyncio.sleep(20)
+            assert not waits.done()
+            async with join(network, "dave"):
+                node_of(network, "dave").go_deaf(noticed_after_ms=600_000)
+                await leaving.aclose()
+                assert (await waits).delivered_to == ("bob",)
+                assert receipt.failure is None
+
+
+@virtual_time()
+async def test_a_send_stops_waiting_for_a_killed_member_when_it_is_away():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"):
+            process = Process("carol", Machine(asyncio.get_running_loop()))
+            await started(process, network, "carol")
+            await chat(alice, MINUTE_S)
+            kill(process, network)
+            receipt = await alice.send(b"to everybody")
+            assert (await receipt.delivered(to_all_present=True)).delivered_to == ("bob",)
+            assert absent(alice) == {"carol"}
+            assert (receipt.failure, receipt.has_ended) == (None, True)
+            assert alice.statistics().protocol.failed_requests == 0
+            assert alice.statistics().protocol.open_requests == 0
+
+
+@virtual_time()
+async def test_a_member_that_is_heard_and_does_not_acknowledge_makes_the_send_fail():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob"), join(network, "carol") as carol:
+            await chat(alice, MINUTE_S)
+            node_of(network, "carol").go_deaf(noticed_after_ms=HOUR_S * 1_000)
+            receipt = await alice.send(b"to everybody")
+            waits = asyncio.ensure_future(receipt.delivered(to_all_present=True))
+            while not waits.done():
+                await carol.send_ephemeral(b"typing")
+                await asyncio.sleep(10)
+            with pytest.raises(DeliveryFailedError, match="not acknowledged by carol"):
+                await waits
+
+
+@virtual_time()
+async def test_without_a_present_member_a_send_waits_for_the_first_acknowledgement():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            waits = asyncio.ensure_future((await alice.send(b"anybody?")).delivered(to_all_present=True))
+            await asyncio.sleep(10)
+            assert not waits.done()
+            async with join(network, "bob"):
+                assert (await waits).delivered_to == ("bob",)
+
+
+@virtual_time()
+async def test_a_sender_that_is_killed_while_it_waits_for_all_present_can_wait_again_after_its_restart():
+    with LocalNetwork() as network, SimulatedDisk() as disk:
+        machine = Machine(asyncio.get_running_loop())
+        first, second = Process("alice", machine), Process("alice", machine)
+        alice = await started(first, network, "alice", store=disk.store("alice"))
+        async with join(network, "bob") as bob, join(network, "carol") as carol:
+            await chat(alice, MINUTE_S)
+            node_of(network, "carol").go_deaf(noticed_after_ms=30_000)
+            receipt = await first.spawn(alice.send(b"to everybody", request_id="the last order"))
+            first.spawn(receipt.delivered(to_all_present=True))
+            await asyncio.sleep(20)
+            assert receipt.progress.delivered_to == ("bob",)
+            kill(first, network)
+            disk.power_loss("alice")
+            alice = await started(second, network, "alice", store=disk.store("alice"))
+            await bob.send(b"welcome back")
+            await carol.send(b"welcome back")
+            await asyncio.sleep(MINUTE_S)
+            assert present(alice) == {"bob", "carol"}
+            again = alice.receipt("the last order").delivered(to_all_present=True)
+            assert (await second.spawn(again)).delivered_to == ("bob", "carol")
+            await second.spawn(alice.close())

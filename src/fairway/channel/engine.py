@@ -298,6 +298,17 @@ class Engine:
         self.commits.add(write, list(events), hurry=bool(events))
         return True
 
+    def require(self, request_id: str, names: frozenset[str]) -> bool:
+        """Require further acknowledgements of a delivered send; return whether they can come."""
+        self._enter(lambda now_ms: self.stack.require(request_id, names, now_ms))
+        requests = self.stack.requests
+        request = requests.get(request_id)
+        return request is not None and (request.is_open or request.reaches(0, names, requests.segments_of(request)))
+
+    def release(self, request_id: str, names: frozenset[str]) -> None:
+        """Require some acknowledgements of a send no more."""
+        self._enter(lambda now_ms: self.stack.release(request_id, names, now_ms))
+
     def settle(self, request_id: str) -> asyncio.Future[None] | None:
         """Store that the application has noted the outcome of a send; return a future of the store."""
         settled = self._records.settled(request_id)

@@ -12,13 +12,15 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from fairway.errors import ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
+from fairway.channel.engine import Engine
+from fairway.errors import ChannelClosedError, ConfigurationError, DeliveryFailedError, SendExpiredError, copy_of
 from fairway.events import (
     ChunkInfo,
     DeliveryError,
     EphemeralMessageDropped,
     Event,
     FailureReason,
+    MemberAway,
     MessageAcknowledged,
     MessageDelivered,
     MessageEvent,
@@ -120,8 +122,9 @@ class EphemeralReceipt:
 class Receipt(EphemeralReceipt):
     """The progress and the outcome of a send."""
 
-    def __init__(self, request_id: str, message_id: str, binding: LoopBinding) -> None:
+    def __init__(self, request_id: str, message_id: str, binding: LoopBinding, started: Callable[[], Engine]) -> None:
         super().__init__(request_id, message_id, binding)
+        self._started = started
         self._total_chunks = 0
         self._sent_chunks: set[int] = set()
         self._sent_parity: set[int] = set()
@@ -141,9 +144,11 @@ class Receipt(EphemeralReceipt):
         self._failures_raised = 0
 
     @classmethod
-    def of_stored(cls, stored: StoredRequest, so_far: Progress | None, binding: LoopBinding) -> Receipt:
+    def of_stored(
+        cls, stored: StoredRequest, so_far: Progress | None, binding: LoopBinding, started: Callable[[], Engine]
+    ) -> Receipt:
         """Return the receipt of a stored request, with its progress if it may still be acknowledged."""
-        receipt = cls(stored.request_id, stored.message_id, binding)
+        receipt = cls(stored.request_id, stored.message_id, binding, started)
         if so_far is not None:
             receipt._total_chunks, receipt._acknowledged = so_far.total_chunks, so_far.chunks_acknowledged
             receipt._sent_chunks = {index for index in so_far.chunks_sent if index < so_far.total_chunks}
@@ -189,11 +194,15 @@ class Receipt(EphemeralReceipt):
     @property
     def failure(self) -> DeliveryFailedError | None:
         """The failure of the request; None if it did not fail, or was delivered late."""
-        failure = self._failure or self._late_failure
+        failure = None if self._is_delivered else self._failure or self._late_failure
         return failure if isinstance(failure, DeliveryFailedError) else None
 
-    async def delivered(self) -> Acknowledgement:
+    async def delivered(self, *, to_all_present: bool = False) -> Acknowledgement:
         """Wait until as many participants as the send asked for have acknowledged the whole message.
+
+        With ``to_all_present`` this also waits for each member that is present at the call and stays present
+        (`ReliableChannel.members`); the channel retransmits the message to them. It does not wait for members that
+        arrive later.
 
         Raises `DeliveryFailedError` if the send fails (`SendExpiredError` if its deadline passes), and
         `ChannelClosedError` if the channel closes first; its next start continues the send.
@@ -203,6 +212,7 @@ class Receipt(EphemeralReceipt):
         `ReliableChannel.settle` was called after it.
         """
         raised = self._failures_raised
+        names: frozenset[str] = self._started().stack.presence.present() if to_all_present else frozenset()
 
         def reached() -> bool:
             if self._is_delivered:
@@ -214,11 +224,47 @@ class Receipt(EphemeralReceipt):
             return False
 
         await self._until(reached)
+        if names:
+            await self._until_all_hold_it(names & self._started().stack.presence.present() - self._holders)
         return Acknowledgement(
             delivered_to=tuple(sorted(self._holders)),
             chunks_acknowledged=self._acknowledged,
             at_ms=self._acknowledged_at_ms,
         )
+
+    async def _until_all_hold_it(self, names: frozenset[str]) -> None:
+        """Wait until each of these participants has acknowledged a delivered message, or is away.
+
+        Raises the failure of the retransmissions, but only if a missing participant was heard meanwhile. One that was
+        not heard may be gone.
+        """
+        engine, failures = self._started(), self._failures
+        presence = engine.stack.presence
+        heard = {name: presence.member(name).last_heard_ms for name in names}
+        if names and not engine.require(self.request_id, names):
+            missing = tuple(sorted(names))
+            raise DeliveryFailedError(
+                f"the channel cannot send the message again; not acknowledged by {', '.join(missing)}",
+                delivered_to=tuple(sorted(self._holders)),
+                missing=missing,
+                missing_count=len(missing),
+            )
+
+        def reached() -> bool:
+            nonlocal failures
+            if self._started() is not engine:
+                raise ChannelClosedError("the channel was stopped meanwhile; call delivered again")
+            missing = [name for name in names - self._holders if presence.is_present(name)]
+            if missing and self._failures > failures:
+                failures = self._failures
+                if any(presence.member(name).last_heard_ms != heard[name] for name in missing):
+                    assert self._late_failure is not None, "a failure was counted"
+                    raise copy_of(self._late_failure)
+            return not missing
+
+        await self._until(reached)
+        if away := names - self._holders:
+            engine.release(self.request_id, away)
 
     def lacks(self, count: int, names: frozenset[str]) -> bool:
         """Return whether the send failed, or ``count`` and ``names`` require further acknowledgements."""
@@ -321,15 +367,15 @@ class ReceiptBook:
         self,
         store: ChannelStore,
         so_far: Callable[[str], Progress | None],
-        is_unsaid: Callable[[SendOutcome, str], bool],
+        started: Callable[[], Engine],
     ) -> None:
         """``so_far`` returns the progress of an open request, also one of an earlier run.
 
-        ``is_unsaid`` returns whether the event of a request's outcome still waits for the store.
+        ``started`` returns the engine of the channel, and raises if the channel is not started.
         """
         self._store = store
         self._so_far = so_far
-        self._is_unsaid = is_unsaid
+        self._started = started
         self._binding = LoopBinding("the receipt")
         self._receipts: WeakValueDictionary[str, EphemeralReceipt] = WeakValueDictionary()
 
@@ -338,7 +384,7 @@ class ReceiptBook:
         known = self._receipts.get(request_id)
         if isinstance(known, Receipt):
             return known
-        receipt = Receipt(request_id, message_id, self._binding)
+        receipt = Receipt(request_id, message_id, self._binding, self._started)
         self._receipts[request_id] = receipt
         return receipt
 
@@ -370,15 +416,18 @@ class ReceiptBook:
         stored = self._store.request(request_id)
         if stored is None:
             raise ConfigurationError(f"request {request_id!r} is unknown here; give an id that send returned")
-        if stored.outcome is not SendOutcome.OPEN and self._is_unsaid(stored.outcome, request_id):
+        if stored.outcome is not SendOutcome.OPEN and self._started().is_unsaid(stored.outcome, request_id):
             # The outcome is not durable yet; its event will follow.
             stored = replace(stored, outcome=SendOutcome.OPEN, failure=None)
-        receipt = Receipt.of_stored(stored, self._so_far(request_id), self._binding)
+        receipt = Receipt.of_stored(stored, self._so_far(request_id), self._binding, self._started)
         self._receipts[request_id] = receipt
         return receipt
 
     def observe(self, event: Event) -> None:
         """Pass an event of a request on to its receipt."""
+        if isinstance(event, MemberAway):
+            for each in list(self._receipts.values()):
+                each.observe(event)
         receipt = self._receipts.get(event.request_id) if isinstance(event, MessageEvent) else None
         if receipt is not None:
             receipt.observe(event)

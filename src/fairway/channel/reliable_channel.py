@@ -119,7 +119,7 @@ class ReliableChannel:
         self._clock = clock or steady_clock()
         self._binding = LoopBinding(f"channel {channel_id!r}")
         self._troubles = TroubleLog(channel_id, sender_id)
-        self._receipts = ReceiptBook(store, self._so_far, lambda *end: self._started().is_unsaid(*end))
+        self._receipts = ReceiptBook(store, self._so_far, self._started)
         self._engine: Engine | None = None
         self._receive = receive
         self._telemetry = _telemetry_of(channel_id, sender_id, store, self._queue_lengths)
@@ -563,7 +563,7 @@ class ReliableChannel:
         A member is present from its first message, of any kind, until it says goodbye or is silent for too long
         (docs/presence.md). After a start no member is present until it is heard.
         """
-        return self._started().stack.members()
+        return self._started().stack.presence.members()
 
     def gaps(self, limit: int = 100) -> tuple[Gap, ...]:
         """Return the missing cited messages, the longest missing first, each with the messages that wait for it.
@@ -730,7 +730,7 @@ class ReliableChannel:
         return self._store.request(request_id) is not None
 
     def _is_away(self, name: str) -> bool:
-        return self._started().stack.is_away(name)
+        return name != self.sender_id and self._started().stack.presence.is_away(name)
 
     def _so_far(self, request_id: str) -> Progress | None:
         """Return the progress of a request; None if nothing about it can change any more."""

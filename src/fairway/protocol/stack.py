@@ -54,7 +54,6 @@ from fairway.protocol.sds.outcome import (
     SdsOutcome,
     SenderIdShared,
 )
-from fairway.protocol.sds.presence import Member
 from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refused
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
@@ -133,7 +132,8 @@ class Stack:
             now_ms,
             max_unsynced=max(1, options.sds.bloom_capacity // 4),
         )
-        self.sds.presence.follow(self.sync_timer.turn_ms)
+        self.presence = self.sds.presence
+        self.presence.follow(self.sync_timer.turn_ms)
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._opener = Opener(shared)
@@ -244,6 +244,20 @@ class Stack:
         """Return whether ``count`` messages of ``payload_bytes`` in total fit one SDS message."""
         return self._sending.batching.fits(count, payload_bytes)
 
+    def require(self, request_id: str, names: frozenset[str], now_ms: int) -> tuple[Effect, ...]:
+        """Retransmit a delivered message until these participants, too, have acknowledged it.
+
+        No effect if its content is not kept, or its deadline has passed.
+        """
+        request = self.requests.get(request_id)
+        effects = [] if request is None else self._sending.sends.require(request, names, now_ms)
+        return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
+
+    def release(self, request_id: str, names: frozenset[str], now_ms: int) -> tuple[Effect, ...]:
+        """Require the acknowledgements of these participants no more."""
+        request = self.requests.get(request_id)
+        return self._finish([] if request is None else self._sending.sends.release(request, names, now_ms), now_ms)
+
     def send_ephemeral(self, payload: bytes, now_ms: int) -> Accepted:
         """Send a message that may be lost (RELIABLE-CHANNEL-API, "Ephemeral messages").
 
@@ -331,7 +345,7 @@ class Stack:
             effects += self._send_sync(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
-            self.sds.presence.end_chance(now_ms)
+            self.presence.end_chance(now_ms)
         return self._finish(effects + self._drain_outgoing(now_ms), now_ms)
 
     def leave(self, now_ms: int) -> tuple[Effect, ...]:
@@ -381,7 +395,7 @@ class Stack:
             # Participants may have missed messages of each other.
             self.sync_timer.send_soon(now_ms)
         self._sending.outbound.connected = connected
-        self.sds.presence.set_connected(connected, now_ms)
+        self.presence.set_connected(connected, now_ms)
         if not connected:
             self._sending.blockage.ended()
         self._update_wait_clock(now_ms)
@@ -465,7 +479,7 @@ class Stack:
                 *self._sending.retries.next_times(self._now_ms),
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
-                self.sds.presence.at_ms,
+                self.presence.at_ms,
                 self._sending.outbound.next_send_at(self._now_ms),
             ]
         return min([at for at in times if at is not None], default=None)
@@ -508,14 +522,6 @@ class Stack:
     def backlog(self) -> int:
         """Number of segments in the outbox while the node is connected; 0 while it is offline."""
         return len(self._sending.outbox) if self._sending.outbound.connected else 0
-
-    def members(self) -> tuple[Member, ...]:
-        """Return the other participants: the present ones first, each group by sender id."""
-        return self.sds.presence.members()
-
-    def is_away(self, name: str = "") -> bool:
-        """Return whether another participant, without a name every one, is known to be away."""
-        return name != self.sds.sender_id and self.sds.presence.is_away(name)
 
     def gaps(self, limit: int) -> tuple[Gap, ...]:
         """Return the ``limit`` longest missing messages, each with the messages that wait for it."""
@@ -739,7 +745,7 @@ class Stack:
         """Encrypt and limit a transmission, then dispatch; `cipher_done` continues if the hook is awaited."""
         if isinstance(sent, Transmission):
             if sent.carries_segment:
-                self.sds.presence.content_transmitted(now_ms)
+                self.presence.content_transmitted(now_ms)
             encrypted = self._sending.encrypt(sent, now_ms)
             sent = self._sending.limit(sent, encrypted, now_ms) if isinstance(encrypted, bytes) else encrypted
         return sent + self._sending.dispatch(now_ms)
@@ -797,7 +803,7 @@ class Stack:
         self._next_sweep_at = now_ms + self.options.sweep_in_buf_interval_ms
         self._retrieval = Retrieval(self.options, self._times)
         self.sync_timer.begin(now_ms)
-        self.sds.presence.plan_anew(now_ms)
+        self.presence.plan_anew(now_ms)
         self.sds.repair.plan_anew(now_ms)
         self._sending.plan_anew(now_ms)
         self._query_on_connect.plan_anew(now_ms)
@@ -816,7 +822,7 @@ class Stack:
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
-        events += self.sds.presence.take_events()
+        events += self.presence.take_events()
         blockage = self._sending.blockage
         if blockage.is_long:
             events += blockage.take(now_ms)

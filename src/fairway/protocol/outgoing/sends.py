@@ -101,6 +101,26 @@ class Sends:
             )
         return []
 
+    def require(self, request: SendRequest, names: frozenset[str], now_ms: int) -> list[Effect]:
+        """Require the acknowledgements of further participants of a delivered send, within its deadline."""
+        left_ms = None if request.deadline_ms is None else request.accepted_ms + request.deadline_ms - now_ms
+        is_late = left_ms is not None and left_ms <= 0
+        if request.state is not RequestState.DELIVERED or is_late or not self._keeps(request):
+            return []
+        return self.repeat(request, request.required_count, names, left_ms, now_ms) or []
+
+    def release(self, request: SendRequest, names: frozenset[str], now_ms: int) -> list[Effect]:
+        """Require some acknowledgements of an open or overdue send no more; it may be delivered by this."""
+        if request.state not in (RequestState.OPEN, RequestState.OVERDUE):
+            return []
+        self._requests.ask(request, request.required_count, request.required_from - names)
+        segments = self._requests.segments_of(request)
+        if not request.is_delivered(segments):
+            return []
+        delivered = request.delivered_event(segments, now_ms)
+        self.close(request, RequestStep.ACKNOWLEDGED, now_ms)
+        return emit(delivered)
+
     def fail(self, segment: SentSegment, reason: SendErrorReason, detail: str, now_ms: int) -> list[Effect]:
         """End a send because one of its segments can never be sent, and return the events."""
         request = self._requests.of(segment)

@@ -84,8 +84,21 @@ class Presence:
 
     def members(self) -> tuple[Member, ...]:
         """Return all known participants: the present ones first, each group by sender id."""
-        members = [self._member(name) for name in self._participants]
+        members = [self.member(name) for name in self._participants]
         return tuple(sorted(members, key=lambda member: (not member.is_present, member.sender_id)))
+
+    def member(self, name: str) -> Member:
+        """Return what is known of a participant."""
+        heard = self._heard.get(name)
+        if heard is None:
+            return Member(sender_id=name, is_present=False, since_ms=None, last_heard_ms=None)
+        return Member(
+            sender_id=name, is_present=heard.is_present, since_ms=heard.since_ms, last_heard_ms=heard.last_heard_ms
+        )
+
+    def present(self) -> frozenset[str]:
+        """Return the sender ids of the participants that are present."""
+        return frozenset(name for name, heard in self._heard.items() if heard.is_present)
 
     def is_present(self, name: str) -> bool:
         """Return whether a participant is present."""
@@ -182,14 +195,6 @@ class Presence:
     def _has_listened(self) -> bool:
         """Whether every participant has had as many chances as one that falls silent."""
         return self._chances - self._chances_before > _CHANCES
-
-    def _member(self, name: str) -> Member:
-        heard = self._heard.get(name)
-        if heard is None:
-            return Member(sender_id=name, is_present=False, since_ms=None, last_heard_ms=None)
-        return Member(
-            sender_id=name, is_present=heard.is_present, since_ms=heard.since_ms, last_heard_ms=heard.last_heard_ms
-        )
 
     def _begin_chance(self, began_ms: int | None, *, has_news: bool) -> None:
         self._chance_began_ms, self._has_news = began_ms, has_news
