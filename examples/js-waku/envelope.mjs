@@ -3,7 +3,7 @@ import { decodeMessage, encodeMessage, message } from "protons-runtime"; // the 
 
 const PREFIX = Uint8Array.of(0xff, 0x45, 0x4e, 0x56, 0x01);
 
-export const Kind = { MESSAGE: 0, REQUEST: 1, REPLY: 2, FAILURE: 3, CANCEL: 4 };
+export const Kind = { MESSAGE: 0, REQUEST: 1, REPLY: 2, FAILURE: 3, CANCEL: 4, CLAIM: 5 };
 
 const Header = message(
   ([name, value], writer) => {
@@ -26,7 +26,7 @@ const Header = message(
 
 const Envelope = message(
   (envelope, writer) => {
-    const { contentType, headers = {}, kind, to, correlationId, expiresAfterMs, content } = envelope;
+    const { contentType, headers = {}, kind, to, correlationId, expiresAfterMs, content, group } = envelope;
     if (contentType) writer.uint32(10).string(contentType);
     for (const header of Object.entries(headers)) Header.encode(header, writer.uint32(18));
     if (kind) writer.uint32(24).int32(kind);
@@ -34,9 +34,10 @@ const Envelope = message(
     if (correlationId) writer.uint32(42).string(correlationId);
     if (expiresAfterMs) writer.uint32(48).uint64Number(expiresAfterMs);
     if (content?.length) writer.uint32(58).bytes(content);
+    if (group) writer.uint32(66).string(group);
   },
   (reader) => {
-    const envelope = { contentType: "", kind: Kind.MESSAGE, to: "", correlationId: "", expiresAfterMs: 0, content: new Uint8Array() };
+    const envelope = { contentType: "", kind: Kind.MESSAGE, to: "", correlationId: "", expiresAfterMs: 0, content: new Uint8Array(), group: "" };
     const headers = [];
     while (reader.pos < reader.len) {
       const tag = reader.uint32();
@@ -47,6 +48,7 @@ const Envelope = message(
       else if (tag === 42) envelope.correlationId = reader.string();
       else if (tag === 48) envelope.expiresAfterMs = reader.uint64Number();
       else if (tag === 58) envelope.content = reader.bytes();
+      else if (tag === 66) envelope.group = reader.string();
       else reader.skipType(tag & 7);
     }
     return { ...envelope, headers: Object.fromEntries(headers) };

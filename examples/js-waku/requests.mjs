@@ -23,7 +23,7 @@ const asked = question && crypto.randomUUID();
 
 channel.addEventListener("message-received", ({ detail: { payload, timestamp } }) => {
   const envelope = decode(payload);
-  if (!envelope || (envelope.to && envelope.to !== me)) return;
+  if (!envelope || envelope.group || (envelope.to && envelope.to !== me)) return; // nor is it a worker of any group
   const { kind, correlationId, expiresAfterMs, content, contentType, headers } = envelope;
   if (kind === Kind.REQUEST) {
     const isLate = expiresAfterMs && timestamp.getTime() + expiresAfterMs < Date.now();
