@@ -125,6 +125,20 @@ async def test_a_request_is_one_trace_from_the_program_to_the_handler_and_back(e
 
 
 @virtual_time()
+async def test_the_claims_of_workers_are_no_operations_of_the_program(exported):
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob, join(network, "carol") as carol:
+            for worker in (bob, carol):
+                worker.on_request(lambda _: b"done", group="workers")
+            await alice.request(b"make tea", group="workers")
+            await asyncio.sleep(_STEP_S)
+    process = exported.span("process harbour")
+    assert process.attributes["messaging.consumer.group.name"] == "workers"
+    assert parent_of(process) == exported.span("request harbour").context.span_id
+    assert len(exported.spans("send harbour")) == 2
+
+
+@virtual_time()
 async def test_a_send_is_the_parent_of_the_calls_of_all_handlers_and_linked_to_the_reads_of_loops(exported):
     seen = []
 

@@ -31,7 +31,7 @@ from fairway.channel.receipt import EphemeralReceipt
 from fairway.errors import FairwayError
 from fairway.events import DeliveryError, Event, MessageDelivered, MessageReceived
 from fairway.storage.channel_store import StoredRequest
-from fairway.wire.envelope import Envelope
+from fairway.wire.envelope import Envelope, EnvelopeKind
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.43.0"
 _W3C: Final = TraceContextTextMapPropagator()
@@ -176,6 +176,8 @@ class Telemetry:
     ) -> _ReceiptT:
         """Send in a span that ends when the message is durable; a carrier has the context of the span as a header."""
         envelope = payload if isinstance(payload, Envelope) else None
+        if envelope is not None and envelope.kind is EnvelopeKind.CLAIM:
+            return await send(payload)  # the channel's own, not a call of the program
         is_carrier = is_carrier and envelope is not None and not _carried_by(envelope).is_valid
         with self._begin("send", SpanKind.PRODUCER if is_carrier else SpanKind.CLIENT, envelope).current() as operation:
             receipt = await send(self.with_context(envelope) if is_carrier and envelope is not None else payload)
@@ -241,6 +243,8 @@ class Telemetry:
             attributes["messaging.message.id"] = about.message_id
         if envelope is not None and envelope.correlation_id:
             attributes["messaging.message.conversation_id"] = envelope.correlation_id
+        if envelope is not None and envelope.group:
+            attributes["messaging.consumer.group.name"] = envelope.group
         carried = _carried_by(envelope)
         parent = None
         if name == "process":
