@@ -44,6 +44,7 @@ RANKS = {
     "encryption": 4,
     "storage": 4,
     "identity": 5,
+    "group_keys": 6,
     "rln": 5,
     "libp2p": 5,
     "nodes": 6,

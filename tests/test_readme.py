@@ -35,6 +35,7 @@ PAGES = (
     "docs/agents.md",
     "docs/channels.md",
     "docs/identity.md",
+    "docs/group-keys.md",
     "docs/requests.md",
     "docs/presence.md",
     "docs/testing.md",

@@ -11,11 +11,13 @@ from fairway.channel.clock import Clock
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
+from fairway.group_keys import GroupKeys
 from fairway.identity import Identity, Members
 from fairway.nodes.node import NetworkRules, WakuNode
 from fairway.opening import Opening
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Decoder, Encoder, Encryption, check_encryption
+from fairway.protocol.encryption.epochs import Roster
 from fairway.protocol.encryption.payload_v1 import PayloadCipher, PayloadKeyRing
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.signing import Signing
@@ -62,7 +64,8 @@ def create_reliable_channel(
 
     ``identity`` signs the messages of this participant. ``members`` has the public keys of the others: a message under
     the name of a member is refused unless its key signed it. ``require_signatures`` refuses the messages of all other
-    names, too; by default a channel with ``members`` does so (docs/identity.md).
+    names, too; by default a channel with ``members`` does so (docs/identity.md). With `GroupKeys` as ``encryption``,
+    identity and members are those of the group (docs/group-keys.md).
 
     Raises `ConfigurationError` for arguments that cannot work, a `StorageError` if the store cannot be used, and
     `NodeUnavailableError` if the node is closed.
@@ -81,7 +84,10 @@ def create_reliable_channel(
     check_type("content_topic", content_topic, str, "give one such as /my-app/1/team/proto")
     assert content_topic is not None, "it was checked"
     check_encryption(encryption)
-    signing = _signing_of(channel_id, sender_id, identity, members, require_signatures)
+    known: Members | Roster | Mapping[str, bytes | str] | None = members
+    if isinstance(encryption, GroupKeys):
+        identity, known = identity or encryption.identity, encryption.roster if members is None else members
+    signing = _signing_of(channel_id, sender_id, identity, known, require_signatures)
     if identity is not None and isinstance(encryption, PayloadCipher | PayloadKeyRing):
         encryption = _signed_payloads(encryption, identity)
     channel = ReliableChannel(
@@ -147,12 +153,12 @@ def _signing_of(
     channel_id: str,
     sender_id: str,
     identity: Identity | None,
-    members: Members | Mapping[str, bytes | str] | None,
+    members: Members | Roster | Mapping[str, bytes | str] | None,
     require_signatures: bool | None,
 ) -> Signing | None:
     """Return the signatures of a channel; None if it has no identity and no members."""
     check_type("identity", identity, Identity | None, "Identity.load(path) reads one")
-    check_type("members", members, Members | Mapping | None, "give public keys by sender id")
+    check_type("members", members, Members | Roster | Mapping | None, "give public keys by sender id")
     check_type("require_signatures", require_signatures, bool | None)
     known = Members(members) if isinstance(members, Mapping) else members
     required = known is not None if require_signatures is None else require_signatures

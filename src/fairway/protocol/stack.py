@@ -30,6 +30,7 @@ from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
 from fairway.protocol.encryption import Encryption
 from fairway.protocol.encryption.ciphering import Ciphered
+from fairway.protocol.encryption.epochs import EpochCipher, MessageClosedError
 from fairway.protocol.incoming.catching_up import QueryOnConnect
 from fairway.protocol.incoming.opening import OpenedMessage, Opener, ReceivedWakuMessage
 from fairway.protocol.incoming.retrieval import Retrieval
@@ -60,7 +61,7 @@ from fairway.protocol.shared import Shared
 from fairway.protocol.signing import Signing
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import Gap, StackStatistics
-from fairway.wire.sds import Kind
+from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
 _NO_ANSWER: Final = NodeAnswer(accepted=False, detail="the node did not answer")
@@ -136,6 +137,11 @@ class Stack:
         self.presence.follow(self.sync_timer.turn_ms)
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
+        self._epochs = shared.ciphering.epochs
+        self._keys_learned = 0
+        if self._epochs is not None:
+            self._keys_learned = self._epochs.keys_learned
+            self._query_on_connect.unread_since_ms = self._epochs.unread_since_ms
         self._opener = Opener(shared)
         self._undelivered = Undelivered(shared)
         self._retrieval = Retrieval(options, self._times)
@@ -343,6 +349,7 @@ class Stack:
             # A sync message that is still queued after this may replace the next one.
             effects += self._drain_outgoing(now_ms)
             effects += self._send_sync(now_ms)
+            effects += self._hand_out_keys(now_ms)
             effects += self._retrieval.due(self.sds.missing.values(), now_ms)
             effects += self._query_on_connect.due(now_ms)
             self.presence.end_chance(now_ms)
@@ -480,6 +487,7 @@ class Stack:
                 self._retrieval.at_ms,
                 self._query_on_connect.next_deadline(),
                 self.presence.at_ms,
+                None if self._epochs is None else self._hand_out_at(self._epochs),
                 self._sending.outbound.next_send_at(self._now_ms),
             ]
         return min([at for at in times if at is not None], default=None)
@@ -584,15 +592,35 @@ class Stack:
             # Only messages with a causal history are remembered as processed.
             self._query_on_connect.heard_history()
             return []
-        plaintext = self._opener.decrypt(message.payload, transmission)
+        try:
+            plaintext = self._opener.decrypt(message.payload, transmission)
+        except MessageClosedError as closed:
+            return self._skip_closed(closed.message_id, now_ms)
+        if self._epochs is not None and self._epochs.keys_learned != self._keys_learned:
+            self._keys_learned = self._epochs.keys_learned
+            self._query_on_connect.keys_came(now_ms)
         if isinstance(plaintext, bytes):
             return self._decode(plaintext, transmission, now_ms)
         return [] if plaintext is None else [plaintext]
+
+    def _skip_closed(self, message_id: str, now_ms: int) -> list[Effect]:
+        """Wait no longer for a message of an epoch before this member was added to the group."""
+        if message_id not in self.sds.missing:
+            return []
+        return self._hand_over(self.sds.dependencies.settle([message_id], now_ms, lost=True), now_ms)
+
+    def _is_of_former_member(self, epochs: EpochCipher, message: SdsMessage, now_ms: int) -> bool:
+        lamport = message.lamport_timestamp
+        made_ms = now_ms if lamport is None else lamport * self.sds.profile.lamport_unit_ms
+        return not epochs.admits(message.sender_id, made_ms)
 
     def _decode(self, plaintext: bytes, transmission: ReceivedWakuMessage, now_ms: int) -> list[Effect]:
         """Decode a message, verify its signature if the channel has signatures, and pass it to SDS."""
         opened = self._opener.decode(plaintext, transmission)
         if opened is None:
+            return []
+        if self._epochs is not None and self._is_of_former_member(self._epochs, opened.message, now_ms):
+            self._tally.add("unverified")
             return []
         if self._signing is None:
             return self._take_in(opened, now_ms)
@@ -797,6 +825,17 @@ class Stack:
             return []
         self.sync_timer.on_sent(now_ms)
         return self._seal_and_admit(self._sending.sync_messages.compose(now_ms) or [], now_ms)
+
+    def _hand_out_at(self, epochs: EpochCipher) -> int | None:
+        """Return when members who do not have the newest key of the group need a message with it."""
+        wait_ms = epochs.hand_out_in_ms
+        return None if wait_ms is None else self._now_ms + wait_ms
+
+    def _hand_out_keys(self, now_ms: int) -> list[Effect]:
+        if self._epochs is None or self._epochs.hand_out_in_ms != 0:
+            return []
+        sync = self._sending.sync_messages.compose(now_ms, even_empty=True)
+        return self._seal_and_admit(sync or [], now_ms)
 
     def _plan_anew(self, now_ms: int) -> None:
         """Plan all times anew from now: after a restart, and after the clock was set back."""

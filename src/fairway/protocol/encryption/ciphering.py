@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from fairway.errors import DecryptionError, EncryptionError
 from fairway.protocol.effects import AwaitCipher
 from fairway.protocol.encryption import Encryption, decrypt, encrypt
+from fairway.protocol.encryption.epochs import EpochCipher
 
 MAX_PENDING: Final = 10_000
 """Results awaited at the same time at most. Beyond that a received message is dropped; its sender retransmits it."""
@@ -37,6 +38,8 @@ class Ciphering:
 
     def __init__(self, encryption: Encryption | None) -> None:
         self.encryption = encryption
+        self.epochs = encryption if isinstance(encryption, EpochCipher) else None
+        """The encryption, if its keys are renewed."""
         self._pending: dict[int, tuple[object, _Work]] = {}
         """``carried`` and the kind of work, by token."""
         self._token = 0

@@ -53,7 +53,7 @@ twice as many pages as the time before, and returns to the page. Pages read ahea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -120,7 +120,13 @@ class QueryOnConnect:
         """Whether all of these readings were made since the program started."""
         self._turned_away: BoundedDict[bytes, None] = BoundedDict(_MAX_TURNED_AWAY)
         self._read_again_at_ms: int | None = None
-        """When to read everything since the last reading, after a message was refused."""
+        """When to read everything since the last reading, after a message was refused or new keys came."""
+        self.unread_since_ms: Callable[[int], int | None] = lambda _: None
+        """Returns since when messages may have become readable by keys that came after a time (`EpochCipher`)."""
+        self._keys_came_ms: int | None = None
+        """When keys came after which no reading has begun and ended."""
+        self._end_with_keys_ns = 0
+        """End of the range of the reading that began after these keys came."""
 
     def heard_history(self) -> None:
         """Count a received message with causal history, or a copy of it."""
@@ -144,12 +150,17 @@ class QueryOnConnect:
         self._asked_at_ms = now_ms
         self.pending = True
         start_ms = now_ms - self._max_window_ms
+        end_ns = (now_ms + _MARGIN_MS) * NS_PER_MS
+        if self._keys_came_ms is not None:
+            self._end_with_keys_ns = end_ns
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # A later time was noted while the clock was ahead, and is useless.
-            start_ms = max(start_ms, min(self._last_success_ms, now_ms) - _MARGIN_MS)
+            unread_ms = self.unread_since_ms(self._last_success_ms)
+            read_ms = self._last_success_ms if unread_ms is None else min(self._last_success_ms, unread_ms)
+            start_ms = max(start_ms, min(read_ms, now_ms) - _MARGIN_MS)
         return QueryStore(
             start_ns=max(0, start_ms) * NS_PER_MS,
-            end_ns=(now_ms + _MARGIN_MS) * NS_PER_MS,
+            end_ns=end_ns,
             catch_up=True,
         )
 
@@ -168,6 +179,9 @@ class QueryOnConnect:
         if self._read_again_at_ms is None or now_ms < self._read_again_at_ms:
             return []
         self._read_again_at_ms = None
+        if self._keys_came_ms is not None:
+            # Pages of a reading under way may have come before the keys.
+            return [self._time_away(now_ms)]
         return [self._time_away(now_ms)] if self._turned_away and not self.is_under_way(now_ms) else []
 
     def _looks_due(self, now_ms: int) -> list[QueryStore]:
@@ -201,6 +215,11 @@ class QueryOnConnect:
             self._read_again_at_ms = now_ms + _READ_AGAIN_AFTER_MS
         self._turned_away[message_hash] = None
 
+    def keys_came(self, now_ms: int) -> None:
+        """Read again, because messages that could not be decrypted may have become readable."""
+        if self._enabled and (self._last_success_ms is not None or self.pending):
+            self._keys_came_ms = self._read_again_at_ms = now_ms
+
     def found_room(self, message_hash: bytes) -> None:
         """Note that the message in a WakuMessage was accepted, or never will be."""
         self._turned_away.pop(message_hash, None)
@@ -225,6 +244,11 @@ class QueryOnConnect:
         self.pending = False
         self._asked_at_ms = self._hoped_since_ms = None
         self._last_success_ms = min(end_ms, now_ms)
+        if self._keys_came_ms is not None and end_ns >= self._end_with_keys_ns > 0:
+            self._keys_came_ms, self._end_with_keys_ns = None, 0
+        elif self._keys_came_ms is not None:
+            # A later start reads again what this reading could not decrypt.
+            self._last_success_ms = min(self._last_success_ms, self._keys_came_ms - 1)
         self._looks_at_ms, self._looks_are_done = tuple(now_ms + after_ms for after_ms in _LOOKS_AFTER_MS), False
         self._journal.touch(CAUGHT_UP, "")
         if self._offline_at_ms is not None and self._offline_at_ms <= end_ms - _MARGIN_MS:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from fairway.errors import DecodeError, DecryptionError
 from fairway.protocol.effects import AwaitCipher
 from fairway.protocol.encryption import DecodedPayload
+from fairway.protocol.encryption.epochs import MessageClosedError
 from fairway.protocol.encryption.payload_v1 import PayloadCipher, PayloadKeyRing
 from fairway.protocol.recent_hashes import RecentHashes
 from fairway.protocol.shared import Shared
@@ -120,13 +121,18 @@ class Opener:
         self._processed.add(transmission.message_hash)
 
     def decrypt(self, payload: bytes, transmission: ReceivedWakuMessage) -> bytes | AwaitCipher | None:
-        """Return the plaintext, or the effect that awaits it; None if the hook fails."""
+        """Return the plaintext, or the effect that awaits it; None if the hook fails.
+
+        Raises `MessageClosedError` for a message that this member of a group may not read.
+        """
         try:
             if self._open_signed is None:
                 return self._ciphering.decrypt(payload, transmission)
             decoded = self._open_signed(payload)
-        except DecryptionError:
+        except DecryptionError as error:
             self.not_decrypted()
+            if isinstance(error, MessageClosedError):
+                raise
             return None
         transmission.signer_key = decoded.signer_public_key
         return decoded.payload

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fairway.errors import EncryptionError, FairwayError, RlnError, RlnErrorKind
 from fairway.events import Limit, MessageQueued, MessageSending, OrderKey, SendErrorReason
 from fairway.protocol.effects import Effect, Emit, NodeAnswer, Prove, Publish, Purpose, emit
+from fairway.protocol.encryption.epochs import EpochCipher
 from fairway.protocol.encryption.payload_v1 import signs_payloads
 from fairway.protocol.notices import Blockage
 from fairway.protocol.outgoing.batching import Batching
@@ -141,10 +142,18 @@ class Sending:
         if transmission.carries_segment:
             self.outbound.encrypting[transmission.sds_id] = transmission.is_new
         try:
+            if transmission.purpose is Purpose.REPAIR and self._ciphering.epochs is not None:
+                return self._encrypted_as_of(transmission, self._ciphering.epochs)
             encrypted = self._ciphering.encrypt(transmission.payload, transmission, is_content=transmission.is_new)
         except EncryptionError as error:
             return self.not_encrypted(transmission, error, now_ms)
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
+
+    def _encrypted_as_of(self, transmission: Transmission, epochs: EpochCipher) -> bytes:
+        """Encrypt the answer to a repair request, so that a new member cannot read what was sent before it came."""
+        lamport = self._sds.profile.codec.decode(transmission.payload).lamport_timestamp or 0
+        made_ms = lamport * self._sds.profile.lamport_unit_ms
+        return epochs.encrypt_as_of(transmission.payload, transmission.sds_id, made_ms)
 
     def not_encrypted(self, transmission: Transmission, error: Exception, now_ms: int) -> list[Effect]:
         """Act on a failure of the encryption hook, which ends the send of a segment that was never encrypted before."""

@@ -22,10 +22,13 @@ class SyncMessages:
         """Whether a sync message waits for the rate limit or the pace."""
         return self._outbound.limiter.queued(Priority.SYNC) > 0
 
-    def compose(self, now_ms: int) -> Transmission | None:
-        """Return a sync message, which replaces a waiting one; None if it would neither cite nor request a message."""
+    def compose(self, now_ms: int, *, even_empty: bool = False) -> Transmission | None:
+        """Return a sync message, which replaces a waiting one.
+
+        None if it would neither cite nor request a message, unless it may be ``even_empty``.
+        """
         self.discard(now_ms)
-        message = self._sds.send_sync(now_ms)
+        message = self._sds.send_sync(now_ms, even_empty=even_empty)
         if message is None:
             return None
         self._unsent = message

@@ -289,14 +289,16 @@ class MessageChannel:
             content=content,
         )
 
-    def send_sync(self, now_ms: int) -> SdsMessage | None:
-        """Make a sync message (SDS, "Periodic Sync Message"); None if it has no citation and no repair request.
+    def send_sync(self, now_ms: int, *, even_empty: bool = False) -> SdsMessage | None:
+        """Make a sync message (SDS, "Periodic Sync Message").
+
+        None if it has no citation and no repair request, unless it may be ``even_empty``.
 
         It MUST NOT enter the outgoing buffer, the log, the filter or any causal history.
         """
         self._advance_clock(now_ms)
         message = self._compose(f"{SYNC_PREFIX}{self._make_id(b'', now_ms)[:16]}", None, now_ms)
-        return message if message.causal_history or message.repair_request else None
+        return message if message.causal_history or message.repair_request or even_empty else None
 
     def take_back(self, message: SdsMessage, now_ms: int) -> None:
         """Note that an own message was not sent: its repair requests and additional citations are due again."""

@@ -1,0 +1,219 @@
+"""Groups whose key is renewed: who leaves reads nothing more, who joins reads from then on or with the history."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+
+from fairway import DeliveryFailedError, GroupKeys, Identity
+from fairway.nodes.local import NetworkFaults
+from fairway.storage.memory_store import MemoryStore
+from groups import in_group, run_in_group
+from listening import heard_by
+
+LOSSES = pytest.mark.parametrize("loss", [0.0, 0.3])
+
+
+def identity_of(name):
+    return Identity(hashlib.sha256(name.encode()).digest())
+
+
+def key_of(name):
+    return identity_of(name).public_key
+
+
+class Team:
+    """The channels and the keys of a group; alice is its administrator."""
+
+    def __init__(self, group, folder, *members, administrators=(), has_stores=True):
+        self.group, self.folder, self.has_stores = group, folder, has_stores
+        others = {name: key_of(name) for name in administrators}
+        self.keys = {"alice": GroupKeys.create(folder / "alice", identity_of("alice"), "alice", administrators=others)}
+        for name in members:
+            self.keys["alice"].add(name, key_of(name))
+
+    async def channel(self, name, **more):
+        """Make the channel of a member; its keys are new, or those of the last time."""
+        keys = self.keys.get(name)
+        if keys is None:
+            keys = GroupKeys.join(self.folder / name, identity_of(name), self.keys["alice"].id)
+        self.keys[name] = GroupKeys.load(self.folder / name, identity_of(name))
+        if name not in self.group.nodes:
+            self.group.nodes[name] = self.group.network.node(name)
+        self.group.nodes[name].store_available = self.has_stores
+        return await self.group.channel(name, encryption=self.keys[name], **more)
+
+    def add(self, name, **how):
+        self.keys["alice"].add(name, key_of(name), **how)
+
+
+async def until(condition):
+    for _ in range(100_000):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+async def say(channel, payload, *hearers):
+    await (await channel.send(payload, by=set(hearers))).delivered()
+
+
+@LOSSES
+@pytest.mark.parametrize("has_stores", [True, False], ids=["stores", "no stores"])
+def test_who_is_removed_reads_nothing_more_and_who_is_added_reads_from_then_on(tmp_path, loss, has_stores):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob", "dave", has_stores=has_stores)
+        alice, bob, dave = [await team.channel(name) for name in ("alice", "bob", "dave")]
+        heard = {channel.sender_id: heard_by(channel) for channel in (alice, bob, dave)}
+        await say(alice, b"one", "bob", "dave")
+        team.keys["alice"].remove("bob")
+        await say(alice, b"two", "dave")
+        await say(dave, b"three", "alice")
+        team.add("carol")
+        carol = await team.channel("carol")
+        heard["carol"] = heard_by(carol)
+        await say(alice, b"four", "dave", "carol")
+        await say(carol, b"five", "dave", "alice")
+        await asyncio.sleep(8_000)
+        assert heard == {
+            "alice": [b"three", b"five"],
+            "bob": [b"one"],
+            "dave": [b"one", b"two", b"four", b"five"],
+            "carol": [b"four"],
+        }
+        assert carol.statistics().protocol.missing == 0
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@LOSSES
+def test_a_new_member_may_get_the_history(tmp_path, loss):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob")
+        alice, bob = await team.channel("alice"), await team.channel("bob")
+        for number in range(3):
+            await say(alice, b"before %d" % number, "bob")
+            team.keys["alice"].renew()
+        team.add("carol", with_history=True)
+        carol = await team.channel("carol")
+        heard = heard_by(carol)
+        await say(bob, b"now", "alice")
+        await until(lambda: len(heard) == 4)
+        assert heard == [b"before 0", b"before 1", b"before 2", b"now"]
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@LOSSES
+def test_a_member_that_was_away_reads_all_epochs_of_that_time(tmp_path, loss):
+    async def scenario(group):
+        team, store = Team(group, tmp_path, "bob", "dave"), MemoryStore()
+        alice, bob, _ = [
+            await team.channel("alice"),
+            await team.channel("bob", store=store),
+            await team.channel("dave"),
+        ]
+        heard = heard_by(bob)
+        await say(alice, b"0", "bob", "dave")
+        await bob.close()
+        for number in range(1, 5):
+            team.keys["alice"].renew()
+            await say(alice, b"%d" % number, "dave")
+        bob = await team.channel("bob", store=store)
+        heard = heard_by(bob)
+        await until(lambda: len(heard) == 4)
+        assert heard == [b"1", b"2", b"3", b"4"]
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@in_group()
+async def test_a_message_before_the_key_waits_for_it(group, tmp_path):
+    team, store = Team(group, tmp_path), MemoryStore()
+    alice = await team.channel("alice")
+    heard = heard_by(alice)
+    bob = await team.channel("bob", store=store)
+    await bob.send(b"am I in?", request_id="first")
+    await asyncio.sleep(100)
+    await bob.close()
+    bob = await team.channel("bob", store=store)
+    await asyncio.sleep(100)
+    assert heard == []
+    assert not team.keys["bob"].is_member
+    team.add("bob")
+    await until(lambda: heard == [b"am I in?"])
+    assert team.keys["bob"].members.keys() == {"alice", "bob"}
+
+
+@in_group()
+async def test_who_was_removed_learns_it_and_is_not_heard(group, tmp_path):
+    team = Team(group, tmp_path, "bob", "dave")
+    alice, bob, dave = [await team.channel(name) for name in ("alice", "bob", "dave")]
+    heard = heard_by(dave)
+    await say(bob, b"one", "alice", "dave")
+    group.nodes["bob"].go_offline()
+    team.keys["alice"].remove("bob")
+    await say(alice, b"two", "dave")
+    await asyncio.sleep(100)
+    group.nodes["bob"].go_online()
+    receipt = await bob.send(b"I do not know it yet")
+    await until(lambda: not team.keys["bob"].is_member)
+    receipt = await bob.send(b"let me in")
+    with pytest.raises(DeliveryFailedError, match="removed from the group"):
+        await receipt.delivered()
+    await asyncio.sleep(300)
+    assert heard == [b"one", b"two"]
+    assert dave.statistics().protocol.unverified > 0
+
+
+@LOSSES
+def test_two_administrators_who_change_the_group_at_the_same_time_agree(tmp_path, loss):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob", "erin", administrators=["dave"])
+        channels = {name: await team.channel(name) for name in ("alice", "bob", "dave", "erin")}
+        heard = {name: heard_by(channel) for name, channel in channels.items()}
+        await say(channels["alice"], b"one", "bob", "dave", "erin")
+        await until(lambda: team.keys["dave"].is_member)
+        group.nodes["dave"].go_offline()
+        team.keys["dave"].remove("bob")
+        team.add("carol")
+        await channels["dave"].send(b"dave removed bob")
+        await channels["alice"].send(b"alice added carol")
+        group.nodes["dave"].go_online()
+        carol = await team.channel("carol")
+        await until(lambda: {team.keys[name].epoch for name in ("alice", "carol", "dave", "erin")} == {5})
+        for name in ("alice", "carol", "dave", "erin"):
+            assert team.keys[name].members.keys() == {"alice", "carol", "dave", "erin"}
+        await say(channels["alice"], b"two", "dave", "erin", "carol")
+        await say(carol, b"three", "dave", "erin", "alice")
+        assert set(heard["erin"]) == {b"one", b"dave removed bob", b"alice added carol", b"two", b"three"}
+        assert b"two" not in heard["bob"]
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@LOSSES
+def test_an_administrator_killed_after_a_renewal_hands_the_key_out_after_its_restart(tmp_path, loss):
+    async def scenario(group):
+        team, store = Team(group, tmp_path, "bob", "dave"), MemoryStore()
+        alice, bob, dave = (
+            await team.channel("alice", store=store),
+            await team.channel("bob"),
+            await team.channel("dave"),
+        )
+        heard = {"bob": heard_by(bob), "dave": heard_by(dave)}
+        await say(alice, b"one", "bob", "dave")
+        group.nodes["alice"].go_offline()
+        await alice.close()
+        team.keys["alice"].remove("bob")
+        group.nodes["alice"].go_online()
+        alice = await team.channel("alice", store=store)
+        await say(alice, b"two", "dave")
+        await say(dave, b"three", "alice")
+        await asyncio.sleep(300)
+        assert heard == {"bob": [b"one"], "dave": [b"one", b"two"]}
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))

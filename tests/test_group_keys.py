@@ -1,0 +1,275 @@
+"""The keys of a group in files, and the records that hand them out."""
+
+import hashlib
+import json
+import os
+import stat
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairway import ConfigurationError, GroupKeys, Identity
+from fairway.errors import DecodeError, DecryptionError, EncryptionError
+from fairway.protocol.encryption.epochs import MessageClosedError, signed_part
+from fairway.wire.group_keys import (
+    GroupMessage,
+    GroupRecord,
+    RosterEntry,
+    SealedSecret,
+    SignedRecord,
+    WrappedKey,
+    decode_message,
+    decode_record,
+    decode_roster,
+    encode_message,
+    encode_record,
+    encode_roster,
+)
+
+
+def identity_of(name):
+    return Identity(hashlib.sha256(name.encode()).digest())
+
+
+def key_of(name):
+    return identity_of(name).public_key
+
+
+@pytest.fixture
+def group(tmp_path):
+    return GroupKeys.create(tmp_path / "alice", identity_of("alice"), "alice")
+
+
+def joined(group, folder, name):
+    return GroupKeys.join(folder / name, identity_of(name), group.id)
+
+
+def test_a_member_reads_what_is_encrypted_while_it_is_in_the_group(group, tmp_path):
+    bob = joined(group, tmp_path, "bob")
+    before = group.encrypt(b"before bob")
+    group.add("bob", str(identity_of("bob")))
+    during = group.encrypt(b"with bob")
+    assert bob.decrypt(during) == b"with bob"
+    group.remove("bob")
+    after = group.encrypt(b"without bob")
+    for closed in (before, after):
+        with pytest.raises(DecryptionError):
+            bob.decrypt(closed)
+    assert bob.decrypt(during) == b"with bob"
+    assert group.decrypt(bob.encrypt(b"he does not know it yet")) == b"he does not know it yet"
+    with pytest.raises(DecryptionError):
+        bob.decrypt(group.encrypt(b"now he does"))
+    with pytest.raises(EncryptionError, match="removed"):
+        bob.encrypt(b"hello?")
+    assert [group.decrypt(each) for each in (before, during, after)] == [b"before bob", b"with bob", b"without bob"]
+
+
+def test_a_member_who_is_added_again_reads_nothing_of_the_time_between(group, tmp_path):
+    bob = joined(group, tmp_path, "bob")
+    group.add("bob", key_of("bob"))
+    bob.decrypt(group.encrypt(b"in"))
+    group.remove("bob")
+    between = group.encrypt(b"between")
+    group.add("bob", key_of("bob"))
+    assert bob.decrypt(group.encrypt(b"in again")) == b"in again"
+    with pytest.raises(DecryptionError):
+        bob.decrypt(between)
+
+
+def test_everything_is_the_same_after_a_restart(group, tmp_path):
+    group.add("bob", key_of("bob"))
+    sent = group.encrypt(b"hello")
+    again = GroupKeys.load(tmp_path / "alice", identity_of("alice"))
+    assert (again.id, again.epoch, again.members) == (group.id, 2, {"alice": key_of("alice"), "bob": key_of("bob")})
+    bob = joined(group, tmp_path, "bob")
+    assert bob.decrypt(again.encrypt(b"the record comes again")) == b"the record comes again"
+    assert again.decrypt(sent) == b"hello"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_only_the_owner_may_read_the_file(group, tmp_path):
+    group.renew()
+    assert stat.S_IMODE((tmp_path / "alice").stat().st_mode) == 0o600
+
+
+def test_two_programs_of_one_member_lose_no_change(group, tmp_path):
+    other = GroupKeys.load(tmp_path / "alice", identity_of("alice"))
+    group.add("bob", key_of("bob"))
+    other.add("carol", key_of("carol"))
+    assert other.members.keys() == {"alice", "bob", "carol"}
+
+
+def test_a_failed_disk_changes_nothing(group, tmp_path, monkeypatch):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(Exception, match="No space left"):
+        group.add("bob", key_of("bob"))
+    monkeypatch.undo()
+    assert group.epoch == GroupKeys.load(tmp_path / "alice", identity_of("alice")).epoch == 1
+    assert group.members.keys() == {"alice"}
+
+
+def test_wrong_use_is_told(group, tmp_path):
+    bob = joined(group, tmp_path, "bob")
+    with pytest.raises(ConfigurationError, match="no key of the group yet"):
+        bob.add("carol", key_of("carol"))
+    group.add("bob", key_of("bob"))
+    bob.decrypt(group.encrypt(b"hello"))
+    with pytest.raises(ConfigurationError, match="only an administrator"):
+        bob.remove("bob")
+    with pytest.raises(ConfigurationError, match="has no member 'carol'; it has alice, bob"):
+        group.remove("carol")
+    with pytest.raises(ConfigurationError, match="is an administrator"):
+        group.remove("alice")
+    with pytest.raises(ConfigurationError, match="ed25519"):
+        group.add("carol", Identity(key_of("carol"), "secp256k1").public_key)
+    with pytest.raises(ConfigurationError, match="exists"):
+        joined(group, tmp_path, "bob")
+    with pytest.raises(ConfigurationError, match="hexadecimal"):
+        GroupKeys.join(tmp_path / "carol", identity_of("carol"), "team")
+    (tmp_path / "carol").write_text(json.dumps({"group_id": 7}))
+    for name in ("carol", "dave"):
+        with pytest.raises(ConfigurationError, match=name):
+            GroupKeys.load(tmp_path / name, identity_of(name))
+
+
+def add_with_long_names(group, count):
+    for number in range(count):
+        group.add(f"{number:250}", key_of(str(number)))
+
+
+def test_a_record_has_a_longest_size(group):
+    with pytest.raises(ConfigurationError, match="too many members"):
+        add_with_long_names(group, 100)
+    assert 50 < len(group.members) < 100
+
+
+def test_administrators_who_begin_epochs_at_the_same_time_agree(tmp_path):
+    keys = {"dave": key_of("dave")}
+    alice = GroupKeys.create(tmp_path / "alice", identity_of("alice"), "alice", administrators=keys)
+    alice.add("bob", key_of("bob"))
+    dave, bob = joined(alice, tmp_path, "dave"), joined(alice, tmp_path, "bob")
+    dave.decrypt(alice.encrypt(b"one"))
+    alice.add("carol", key_of("carol"))
+    dave.remove("bob")
+    by_alice, by_dave = alice.encrypt(b"carol is here"), dave.encrypt(b"bob is gone")
+    assert (alice.decrypt(by_dave), dave.decrypt(by_alice)) == (b"bob is gone", b"carol is here")
+    # Both have merged the changes; one exchange later both have the same epoch.
+    dave.decrypt(alice.encrypt(b"two"))
+    alice.decrypt(dave.encrypt(b"three"))
+    carol, alice = joined(alice, tmp_path, "carol"), GroupKeys.load(tmp_path / "alice", identity_of("alice"))
+    last = alice.encrypt(b"four")
+    assert carol.decrypt(last) == dave.decrypt(last) == b"four"
+    assert alice.members.keys() == dave.members.keys() == carol.members.keys() == {"alice", "carol", "dave"}
+    assert alice.epoch == dave.epoch == carol.epoch
+    with pytest.raises(DecryptionError):
+        bob.decrypt(last)
+
+
+def test_only_an_administrator_begins_an_epoch(group, tmp_path):
+    group.add("bob", key_of("bob"))
+    sent = decode_message(group.encrypt(b"hello"))
+    mallory = GroupKeys.create(tmp_path / "mallory", identity_of("mallory"), "mallory")
+    mallory.add("bob", key_of("bob"))
+    of_another = decode_message(mallory.encrypt(b"join me"))
+    record = decode_record(sent.record.record)
+    unsigned = SignedRecord(sent.record.record, bytes(64))
+    renumbered = encode_record(
+        GroupRecord(
+            salt=record.salt,
+            administrators=(key_of("mallory"),),
+            signer=0,
+            number=9,
+            secrets=record.secrets,
+            epochs=(WrappedKey(bytes(16), 9, 0, bytes(60)),),
+            roster=record.roster,
+        )
+    )
+    by_mallory = SignedRecord(renumbered, identity_of("mallory").sign(signed_part(renumbered)))
+    for forged in (unsigned, by_mallory, of_another.record):
+        bob = GroupKeys.join(tmp_path / f"bob {forged.signature.hex()}", identity_of("bob"), group.id)
+        with pytest.raises(DecryptionError):
+            bob.decrypt(encode_message(GroupMessage(epoch_id=sent.epoch_id, ciphertext=sent.ciphertext, record=forged)))
+        assert (bob.epoch, bob.members) == (0, {})
+
+
+def test_an_answer_to_a_repair_request_stays_closed_for_who_came_later(group, tmp_path):
+    group.add("bob", key_of("bob"))
+    bob, carol = joined(group, tmp_path, "bob"), joined(group, tmp_path, "carol")
+    bob.decrypt(group.encrypt(b"bob has this key"))
+    made_ms = time.time_ns() // 1_000_000
+    time.sleep(0.002)
+    group.add("carol", key_of("carol"))
+    carol.decrypt(group.encrypt(b"carol has this key"))
+    answer = group.encrypt_as_of(b"an old message", "message id", made_ms)
+    assert bob.decrypt(answer) == b"an old message"
+    with pytest.raises(MessageClosedError) as closed:
+        carol.decrypt(answer)
+    assert closed.value.message_id == "message id"
+    with pytest.raises(DecryptionError):
+        GroupKeys.join(tmp_path / "dave", identity_of("dave"), group.id).decrypt(answer)
+
+
+@settings(max_examples=50, deadline=None)
+@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_no_altered_byte_is_accepted(tmp_path_factory, place, bit):
+    folder = tmp_path_factory.mktemp("group")
+    group = GroupKeys.create(folder / "alice", identity_of("alice"), "alice")
+    group.add("bob", key_of("bob"))
+    bob = joined(group, folder, "bob")
+    altered = bytearray(group.encrypt(b"hello"))
+    altered[place % len(altered)] ^= 1 << bit
+    try:
+        # A record may be altered in parts that no member reads, but not in what it says.
+        assert bob.decrypt(bytes(altered)) == b"hello"
+    except (DecodeError, DecryptionError):
+        return
+
+
+tags, ids = st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
+numbers = st.integers(1, 1_000)
+keys = st.binary(min_size=32, max_size=32)
+
+
+@st.composite
+def records(draw):
+    number = draw(numbers)
+    wrapped = st.builds(WrappedKey, ids, st.integers(1, number), st.integers(0, 2**63), st.binary(max_size=60))
+    first = WrappedKey(draw(ids), number, draw(st.integers(0, 2**63)), draw(st.binary(max_size=60)))
+    administrators = draw(st.lists(keys, min_size=1, max_size=3))
+    return GroupRecord(
+        salt=draw(st.binary(max_size=16)),
+        administrators=tuple(administrators),
+        signer=draw(st.integers(0, len(administrators) - 1)),
+        number=number,
+        secrets=tuple(draw(st.lists(st.builds(SealedSecret, tags, st.binary(max_size=84)), max_size=5))),
+        epochs=(first, *draw(st.lists(wrapped, max_size=5))),
+        roster=draw(st.binary(max_size=100)),
+    )
+
+
+@given(record=records())
+def test_a_record_survives_the_wire(record):
+    assert decode_record(encode_record(record)) == record
+
+
+@given(
+    entries=st.lists(
+        st.builds(RosterEntry, st.text(max_size=20), keys, numbers, st.integers(0, 1_000), st.integers(0, 2**63))
+    )
+)
+def test_a_roster_survives_the_wire(entries):
+    assert decode_roster(encode_roster(tuple(entries))) == tuple(entries)
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(data):
+    for decode in (decode_message, decode_record, decode_roster):
+        try:
+            decode(data)
+        except DecodeError:
+            continue
