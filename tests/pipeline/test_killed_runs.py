@@ -295,7 +295,7 @@ def test_workers_that_die_whenever_they_are_used_end_the_run_in_one_sentence(mad
             killer.start()
 
     try:
-        with pytest.raises(PipelineError, match="the same command goes on from the last table that is whole"):
+        with pytest.raises(PipelineError, match="it continues after the last finished table"):
             run([made.source], tmp_path / "run", blooms=True, spark=spark, progress=begin)
     finally:
         ended.set()

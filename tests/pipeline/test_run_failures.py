@@ -106,7 +106,7 @@ def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, error, kind, 
     found = failure_of(error, tmp_path)
     assert type(found) is kind
     assert words in str(found)
-    assert "the same command goes on from the last table that is whole" in str(found)
+    assert "it continues after the last finished table" in str(found)
 
 
 def test_what_has_a_name_already_or_nobody_foresaw_stays_what_it_is(tmp_path):
@@ -128,7 +128,7 @@ UNANSWERED = """<_InactiveRpcError of RPC that terminated with:
             "SparkException",
             "[FAILED_READ_FILE] Encountered error while reading file x.",
             PipelineError,
-            "run: [FAILED_READ_FILE] Encountered error while reading file x.; the same command",
+            "run: [FAILED_READ_FILE] Encountered error while reading file x.; run the same command",
         ),
         (
             "SparkConnectGrpcException",
@@ -140,7 +140,7 @@ UNANSWERED = """<_InactiveRpcError of RPC that terminated with:
             "SparkException",
             "[X] Encountered error while reading file file:/one.db. No\nCaused by: a.TooLongException: 9 bytes\n",
             PipelineError,
-            "run: a.TooLongException: 9 bytes (file:/one.db); the same command",
+            "run: a.TooLongException: 9 bytes (file:/one.db); run the same command",
         ),
         (
             "SparkConnectException",
@@ -169,10 +169,10 @@ def test_what_a_server_of_spark_connect_says_is_told_in_a_sentence(tmp_path, nam
 @pytest.mark.full
 def test_a_python_that_starts_too_slowly_is_told_from_one_that_fails(tmp_path):
     said = "org.apache.spark.SparkException: Python worker failed to connect back."
-    failure = failure_said(said, tmp_path, "Spark gave up the query", "the same command goes on")
+    failure = failure_said(said, tmp_path, "Spark gave up the query", "run the same command again")
     assert isinstance(failure, SlowStartError)
     assert str(failure).startswith("Spark gave up the query: this machine was too busy to start Python")
-    assert str(failure).endswith("the same command goes on")
+    assert str(failure).endswith("run the same command again")
     assert not isinstance(failure_said("a Python worker ended", tmp_path, "Spark", "again"), SlowStartError)
 
 

@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Write into an archive or a node what another archive has and it lacks, each message once.
 
-    Started again with the same arguments it goes on, also after a crash. Starts no Spark.
+    The same command continues where an earlier run stopped, also after a crash. It starts no Spark.
 
     Exit code 0 if the target has everything now (with --dry-run: could have), 1 if messages were left out, 2 if it
     could not go on.
@@ -80,7 +80,7 @@ def command(
         repair=repair,
         dry_run=dry_run,
     )
-    with progress_bar() as bar, broken_off("the same command goes on from here"):
+    with progress_bar() as bar, broken_off("run the same command again: it continues from here"):
         summary = backfill(source, target, options=options, progress=_Shown(bar, dry_run=dry_run).show)
     if machine:
         typer.echo(json.dumps(summary.as_json(), indent=2))
@@ -128,7 +128,7 @@ def _print(summary: BackfillSummary) -> None:
             f"{counted(summary.invalid, 'row')} of the source left out: no message, or not with the hash of its message"
         )
     if summary.reached_max_bytes:
-        out.print("--max-bytes is reached; the same command goes on from here")
+        out.print("--max-bytes is reached; run the same command again for the rest")
 
 
 def _unique(summary: BackfillSummary) -> int:

@@ -218,7 +218,7 @@ def _print(summary: SendSummary, *, dry_run: bool) -> None:
     if dry_run:
         out.print("nothing was sent; to send it, leave --dry-run out and give --node")
     elif summary.left:
-        out.print("not everything was sent; the same command goes on from here")
+        out.print("not everything was sent; run the same command again to send the rest")
     if dropped := summary.statuses.get("dropped", 0):
         out.print(f"{counted(dropped, 'ephemeral message')} not sent in time, and dropped: the table receipts says why")
 

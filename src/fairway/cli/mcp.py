@@ -136,7 +136,7 @@ def _server(channel: ReliableChannel) -> MCPServer[Any]:
     async def send(text: str, to: list[str] | None = None, wait_s: Seconds = 30) -> Sent:
         """Send a message to the channel, and wait until others have it: those named in `to`, or anybody.
 
-        If is_delivered is false, the channel goes on trying; do not send the message again.
+        If is_delivered is false, the channel tries again; do not send the message again.
         """
         receipt = await channel.send(text.encode(), by=to or ())
         try:

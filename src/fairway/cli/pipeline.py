@@ -133,7 +133,7 @@ def run(
     channel_keys = None if keys is None else ChannelKeys.from_file(keys)
     with progress_bar() as bar:
         shown = StepsShown(bar, "looking for what is new", step_names(options))
-        with broken_off("the same command goes on with the job that was running"):
+        with broken_off("run the same command again: it continues with the job that was running"):
             summary = run_with(
                 options,
                 [*(source or ()), *(more or ())],

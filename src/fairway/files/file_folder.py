@@ -342,5 +342,5 @@ def _errors_of(path: Path) -> Iterator[None]:
                 "the message is kept until then"
             ) from error
         raise StorageError(
-            f"{path} cannot be used ({error.strerror}); mend that and start again, the message is kept until then"
+            f"{path} cannot be used ({error.strerror}); remove the cause and start again: the message is kept"
         ) from error

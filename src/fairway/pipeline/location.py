@@ -318,7 +318,7 @@ class Location:
             if error.errno in NO_ROOM:
                 raise StoreFullError(f"no room is left for {self}: make some; {then}") from error
             raise StorageError(
-                f"{self} cannot be written ({error}): give another place, or mend that; {then}"
+                f"{self} cannot be written ({error}): give another place, or remove the cause; {then}"
             ) from error
 
     def remove(self) -> None:

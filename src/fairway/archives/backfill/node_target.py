@@ -174,7 +174,7 @@ class NodeTarget(Target):
             # A refusal for the rate limit is no failure of the message: the node accepts it later.
             failed += not result.too_many
             if failed >= ATTEMPTS or waited_s >= LONGEST_WAIT_S:
-                then = "the same command goes on from here" if self._ever_kept else _ELSEWHERE
+                then = "run the same command again later: it continues from here" if self._ever_kept else _ELSEWHERE
                 raise NetworkError(f"{self.name}: takes no messages: {result.detail}; {then}")
             self._pause(pause_s)
             waited_s += pause_s

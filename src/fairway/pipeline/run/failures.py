@@ -54,7 +54,7 @@ _READING: Final = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
 _BUSY: Final = "a source cannot be read while another program has it for itself"
 _CHANGED_ROWS: Final = re.compile(r"indeterminate|cannot rollback|ollback failed")
 """The texts of Spark for a job that it ended because a repeated task gave other rows."""
-_AGAIN: Final = "the same command goes on from the last table that is whole"
+_AGAIN: Final = "run the same command again: it continues after the last finished table"
 _SHOWN_CHARACTERS: Final = 300
 _LATE: Final = "Python worker failed to connect back"
 
@@ -89,7 +89,7 @@ def failure_of(error: Exception, folder: Path | Location) -> FairwayError | None
     if isinstance(error, OSError):
         if error.errno in NO_ROOM:
             return _no_room(folder)
-        return StorageError(f"{folder} cannot be written ({error}): mend that; {_AGAIN}")
+        return StorageError(f"{folder} cannot be written ({error}): remove the cause; {_AGAIN}")
     if isinstance(error, sqlite3.OperationalError):
         return StorageError(f"{_BUSY}: {error}; {_AGAIN}")
     told_by_server = _is_told_by_server(error)
@@ -100,13 +100,13 @@ def failure_of(error: Exception, folder: Path | Location) -> FairwayError | None
         )
     if not told_by_server and not isinstance(error, Py4JJavaError | PythonException):
         return None
-    return failure_said(str(error), folder, f"Spark could not go on with the run into {folder}", _AGAIN)
+    return failure_said(str(error), folder, f"Spark stopped the run into {folder}", _AGAIN)
 
 
 def failure_said(said: str, folder: Path | Location, what: str, again: str) -> FairwayError:
     """Return the `FairwayError` for the text of an error of Spark.
 
-    If the text names none, the error says ``what`` ended, its cause, and how to go on (``again``).
+    If the text names none, the error says ``what`` ended, its cause, and how to continue (``again``).
     """
     if any(sign in said for sign in _NO_ROOM_SAID):
         return _no_room(folder, again)

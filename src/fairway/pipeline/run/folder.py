@@ -413,7 +413,9 @@ def read_run(path: Path | Location) -> dict[str, Any]:
     if found is None:
         place.refuse_missing_bucket()
         if (place / ATTEMPT).is_file():
-            raise ConfigurationError(f"the run in {path} did not end: start it again, it goes on where it stopped")
+            raise ConfigurationError(
+                f"the run in {path} did not end: start it again, and it continues where it stopped"
+            )
         raise ConfigurationError(f"{path} is no run folder: it has no {RUN}; 'fairway pipeline run --out' makes one")
     _refuse_newer(place, found)
     if found["schema_version"] != SCHEMA_VERSION:

@@ -56,5 +56,5 @@ def failure_of_query(query: StreamingQuery, folder: Path) -> FairwayError | None
     failure = query.exception()
     if failure is None:
         return None
-    again = "the same command goes on after the last micro-batch"
+    again = "run the same command again: it continues after the last micro-batch"
     return failure_said(str(failure), folder, f"Spark gave up the query {query.name}", again)
