@@ -264,7 +264,7 @@ def test_a_removed_folder_is_a_storage_error_and_an_impossible_one_a_configurati
     async def work(take):
         (tmp_path / "in" / ".fairway").rmdir()
         (tmp_path / "in").rmdir()
-        with pytest.raises(StorageError, match="the message is kept until then"):
+        with pytest.raises(StorageError, match="the message is kept"):
             await take(WholeFile(name="a", content=b"x"))
 
     taking(work)
