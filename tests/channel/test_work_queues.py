@@ -205,6 +205,23 @@ async def test_the_request_of_a_killed_worker_is_done_by_it_after_a_short_time_a
 
 
 @virtual_time()
+async def test_the_request_of_a_worker_that_says_goodbye_is_soon_done_by_another():
+    with LocalNetwork() as network:
+        async with AsyncExitStack() as exits:
+            crew = Crew(network, work_s=600)
+            alice = await exits.enter_async_context(join(network, "alice"))
+            workers = await crew.join(exits, "bob", "carol")
+            await asyncio.sleep(30)
+            call = asyncio.ensure_future(alice.request(b"tea", group="crew", timeout=HOUR_S))
+            await asyncio.sleep(30)
+            [(first, _)] = crew.begun
+            await next(worker for worker in workers if worker.sender_id == first).close()
+            await asyncio.sleep(30)
+            assert len(crew.begun) == 2
+            assert (await call).sender_id != first
+
+
+@virtual_time()
 async def test_workers_that_are_killed_again_and_again_do_every_request():
     with LocalNetwork(NetworkFaults(loss=0.2)) as network, SimulatedDisk() as disk:
         crew = Crew(network, work_s=20)
