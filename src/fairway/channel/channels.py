@@ -94,6 +94,8 @@ class Channels:
                     self._drop(name, channel)
                 raise
             else:
+                # Another caller may have failed to start it, and dropped it.
+                self._channels.setdefault(name, channel)
                 return channel
         raise ChannelClosedError("the channels are closed; make new ones with the same store to go on")
 
