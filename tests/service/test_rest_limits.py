@@ -53,7 +53,7 @@ async def test_a_body_that_is_too_long_is_refused_announced_or_not(rest, monkeyp
 
 
 async def test_heads_that_are_too_long_or_no_http_are_refused(rest, monkeypatch):
-    monkeypatch.setattr("fairway.service.rest.server.MAX_HEADER_BYTES", 2_000)
+    monkeypatch.setattr("fairway.service.rest.http_server.MAX_HEADER_BYTES", 2_000)
     async with rest.serving() as (_, server):
         for nonsense, status in (
             (b"GET / HTTP/1.1\r\nX: " + b"x" * 4_000, b"431"),

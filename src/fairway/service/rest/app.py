@@ -16,11 +16,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -46,6 +44,7 @@ from fairway.service.rest.messaging import MessagingEndpoints
 from fairway.service.rest.metrics import MetricsEndpoints
 from fairway.service.rest.openapi import CALLS, Call
 from fairway.service.rest.options import RestOptions
+from fairway.service.rest.page_guard import is_from_own_page
 from fairway.service.rest.pages import PageEndpoints
 from fairway.service.rest.relay import RelayEndpoints
 from fairway.service.rest.store import StoreEndpoints
@@ -210,30 +209,12 @@ class Gate:
                 await self.app(scope, receive, send)
 
     def _admits(self, headers: Headers) -> bool:
-        options = self._context.options
-        origin, host = headers.get("origin"), headers.get("host", "")
-        if origin in options.allowed_origins or "*" in options.allowed_origins:
+        context, allowed = self._context, self._context.options.allowed_origins
+        if headers.get("origin") in allowed or "*" in allowed:
             return True
-        if origin is not None:
-            page = urlsplit(origin)
-            # With TLS the certificate shows the browser that the page's name is that of this server.
-            proven = self._context.certificate is not None and page.scheme == "https"
-            return page.netloc == host and (proven or _is_address(host))
-        # Browsers send no origin for images and links of other sites; a GET of messages would remove them.
-        if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-            return False
-        # They send none for requests to the page's own site either, whose name may point to this machine by now (DNS
-        # rebinding).
-        return not host or _is_address(host) or not is_loopback(options.host)
-
-
-def _is_address(host: str) -> bool:
-    """Return whether a Host header is an address or local name, which DNS rebinding cannot use."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
+        return is_from_own_page(
+            headers, has_tls=context.certificate is not None, is_local=is_loopback(context.options.host)
+        )
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

@@ -48,7 +48,8 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process received bytes; the head of a request stops the timer that waits for it."""
         super().data_received(data)
-        if not self.is_idle:
+        # A WebSocket has a protocol of its own from here on; an unread answer still ends its connection.
+        if not self.is_idle or self.transport.get_protocol() is not self:
             self._stop_timer()
         elif self._timer is None:
             self._await_request()
@@ -77,6 +78,8 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _check_progress(self) -> None:
+        if self.transport.is_closing():
+            return
         unread_bytes = self.transport.get_write_buffer_size()
         if unread_bytes >= self._unread_bytes > 0:
             self.transport.abort()

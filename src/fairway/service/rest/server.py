@@ -6,52 +6,26 @@ tasks and connections of the server have ended, also event streams, and the node
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
 
-import uvicorn
-
 from fairway.libp2p.reachable import interface_addresses
 from fairway.libp2p.transports.certificate import ServerCertificate
-from fairway.owned_tasks import OwnedTasks
 from fairway.service.node import ServiceNode
 from fairway.service.rest.app import make_app
 from fairway.service.rest.context import RestContext
+from fairway.service.rest.http_server import HttpServer
 from fairway.service.rest.options import RestOptions
-from fairway.service.rest.protocol import BoundedProtocol
-
-MAX_HEADER_BYTES: Final = 65_536
-"""Size of a request's head; longer ones are answered with 431."""
-MAX_CONNECTIONS: Final = 1_000
-"""Open connections; a request on a further one is answered with 503."""
-KEEP_ALIVE_S: Final = 30
-"""Time for which a connection may be idle between two requests."""
-_BACKLOG: Final = 512
-GRACE_S: Final = 2
-"""Time for answers that are under way when the server closes."""
-_DATE_S: Final = 1
-"""Time after which the Date in the head of answers is written anew."""
-_RENEWAL_S: Final = 30.0
-_POLL_S: Final = 0.005
 
 
 class RestServer:
     """An async context manager for a running node. Made by `RestServer.start`."""
 
-    def __init__(self, context: RestContext, server: _Server, listening: socket.socket) -> None:
+    def __init__(self, context: RestContext, server: HttpServer) -> None:
         """Use `start`."""
         self.context: Final = context
         self._server: Final = server
-        self._listening: Final = listening
-        self._host, self._port, *_ = listening.getsockname()
-        self._serving: asyncio.Task[None] | None = None
-        self._tasks: Final = OwnedTasks()
 
     @classmethod
     async def start(cls, node: ServiceNode, options: RestOptions | None = None) -> Self:
@@ -64,61 +38,37 @@ class RestServer:
         certificate = None
         if chosen.tls_cert is not None and chosen.tls_key is not None:
             certificate = ServerCertificate(chosen.tls_cert, chosen.tls_key)
-        listening = _listening_at(chosen.host, chosen.port)
         context = RestContext(node, chosen, certificate)
-        config = uvicorn.Config(
-            make_app(context),
-            http=BoundedProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE_S,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        )
-        config.load()
-        config.ssl = None if certificate is None else certificate.following()
-        server = cls(context, _Server(config), listening)
-        await server._run()
-        return server
+        try:
+            server = await HttpServer.start(make_app(context), chosen.host, chosen.port, certificate=certificate)
+        except BaseException:
+            await context.close()
+            raise
+        return cls(context, server)
 
     @property
     def port(self) -> int:
         """The port that the server listens on."""
-        return int(self._port)
+        return self._server.port
 
     @property
     def url(self) -> str:
         """The URL of the API; for 0.0.0.0 and :: one that others can use."""
-        address = ip_address(self._host)
-        host = interface_addresses(address.version)[0] if address.is_unspecified else self._host
+        address = ip_address(self._server.host)
+        host = interface_addresses(address.version)[0] if address.is_unspecified else self._server.host
         scheme = "http" if self.context.certificate is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(self._server.server_state.connections)
+        return self._server.connections
 
     async def close(self) -> None:
         """Stop serving. Can be called twice."""
         self.context.closing.set()
-        self._server.end()
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
-        state = self._server.server_state
-        for connection in list(state.connections):
-            connection.transport.abort()
-        while state.tasks or state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(_POLL_S)
+        await self._server.close()
         await self.context.close()
-        await self._tasks.close()
-        self._listening.close()
 
     async def __aenter__(self) -> Self:
         """Return the server itself."""
@@ -129,67 +79,3 @@ class RestServer:
     ) -> None:
         """Close the server."""
         await self.close()
-
-    async def _run(self) -> None:
-        self._serving = self._tasks.spawn(self._server.serve(sockets=[self._listening]))
-        if self.context.certificate is not None:
-            self._tasks.spawn(_follow(self.context.certificate))
-        listening = asyncio.get_running_loop().create_task(self._server.listening.wait())
-        try:
-            await asyncio.wait([listening, self._serving], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            listening.cancel()
-        if self._serving.done():
-            await self.close()
-            self._serving.result()
-
-
-def _listening_at(host: str, port: int) -> socket.socket:
-    # socket.create_server() does not name the protocol. Then asyncio does not recognise TCP and leaves Nagle's
-    # algorithm on, which costs 40 ms for every answer whose head and body are written apart.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
-
-
-async def _follow(certificate: ServerCertificate) -> None:
-    """Use a renewed certificate soon after its files have changed."""
-    while True:
-        await asyncio.sleep(_RENEWAL_S)
-        certificate.refresh()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server without its signal handlers, and without a delay when it should end."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening: Final = asyncio.Event()
-        self._ending: Final = asyncio.Event()
-
-    def end(self) -> None:
-        """Stop serving."""
-        self.should_exit = True
-        self._ending.set()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # which writes the Date
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_S):
-                    await self._ending.wait()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
