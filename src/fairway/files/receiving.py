@@ -74,6 +74,14 @@ class FileReceiver:
         """The incomplete files, including those of earlier runs."""
         return tuple(map(_arriving, self._folder.incomplete.values()))
 
+    def path_of(self, sender_id: str, message_id: str) -> Path | None:
+        """Return the path of a saved file by the fields of its `FileReceived`, also of an earlier run.
+
+        None if it is not saved, or not one of the last 1,000. Another program may have moved the file.
+        """
+        saved = self._folder.saved.get(self._key(sender_id, message_id))
+        return None if saved is None else self._folder.path / saved.name
+
     async def take(self, message: MessageReceived) -> FileOutcome | None:
         """Save the file or part in a received message; return the outcome, or None for a raw payload.
 
@@ -126,13 +134,13 @@ class FileReceiver:
                 return self._take_part(message, content)
         raise AssertionError("take looked whether it is one of these")
 
-    def _key(self, message: MessageReceived, file_id: str) -> str:
+    def _key(self, sender_id: str, file_id: str) -> str:
         """Return the key of a file, different for each receiver, sender and send."""
-        told = "\0".join((*self._owner, message.sender_id, file_id))
+        told = "\0".join((*self._owner, sender_id, file_id))
         return sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]
 
     def _take_whole(self, message: MessageReceived, file: WholeFile) -> FileOutcome:
-        key, size_bytes = self._key(message, message.message_id), len(file.content)
+        key, size_bytes = self._key(message.sender_id, message.message_id), len(file.content)
         saved = self._folder.saved.get(key)
         if saved is not None and not message.redelivered and not self._folder.holds(saved.name, file.content):
             saved = None
@@ -153,7 +161,7 @@ class FileReceiver:
         )
 
     def _take_manifest(self, message: MessageReceived, manifest: FileManifest) -> FileOutcome:
-        key = self._key(message, message.message_id)
+        key = self._key(message.sender_id, message.message_id)
         saved = self._folder.saved.get(key)
         if saved is not None:
             return self._known(message, message.message_id, key, saved)
@@ -167,7 +175,7 @@ class FileReceiver:
 
     def _take_part(self, message: MessageReceived, part: FilePart) -> FileOutcome:
         file_id = part.manifest_id.hex()
-        key = self._key(message, file_id)
+        key = self._key(message.sender_id, file_id)
         saved = self._folder.saved.get(key)
         if saved is not None:
             return self._known(message, file_id, key, saved)
@@ -256,7 +264,7 @@ class FileReceiver:
             message_id=file_id,
             reason=reason,
             detail=detail,
-            is_repeated=self._note_refused(self._key(message, file_id)),
+            is_repeated=self._note_refused(self._key(message.sender_id, file_id)),
         )
 
     def _note_refused(self, key: str) -> bool:
