@@ -72,6 +72,7 @@ EXTRAS_OF = {
     "pipeline/report/terminal": {"spark", "cli"},
     "cli/_pipeline": {"spark", "cli"},
     "cli/mcp": {"mcp", "cli"},
+    "cli/web_chat": {"cli", "node"},
     "storage/postgres": {"postgresql"},
     "rln/field": {"rln"},
     "rln/proving": {"rln"},

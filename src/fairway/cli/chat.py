@@ -1,7 +1,7 @@
 """``fairway chat``: sends typed lines, shows received messages, and marks acknowledged ones.
 
-A sent line appears when it is durable; a mark follows when a participant has acknowledged it. A received message is
-finished when it has been shown.
+With ``--web`` it does so in a browser (`fairway.cli.web_chat`). At the terminal a sent line appears when it is durable;
+a mark follows when a participant has acknowledged it. A received message is finished when it has been shown.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from fairway.cli._files import make_folder, save_message, words_for
 from fairway.cli._notes import Notes
 from fairway.cli._screen import PipeScreen, Screen, TerminalScreen
 from fairway.cli._settings import ChannelSettings
+from fairway.cli._until_stopped import finish_sending
 from fairway.cli.tail import as_text, file_in, indented
-from fairway.errors import FairwayError
+from fairway.errors import ConfigurationError, FairwayError
 from fairway.events import (
     ChannelStatus,
     DeliveryError,
@@ -52,15 +53,35 @@ def command(
             help="Save files there by their names, and payloads that are not text as FOLDER/MESSAGE_ID.",
         ),
     ] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Chat in a browser of this machine: prints the address of the page.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_535, help="Port of --web on 127.0.0.1.", show_default="a free one"),
+    ] = None,
 ) -> None:
     """Chat in a channel: type lines to send them, and read the messages of others.
 
     A line with a check mark names those who have a message of yours. /file PATH sends a file, /who shows who
     acknowledged your last message, /quit or Ctrl-D ends. Input may also be a pipe.
 
-    Example: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
+    With --web the page shows the history, the files, the members, and who has a message of yours. Without --save it
+    saves files beside the store, in STORE.files.
+
+    Examples: [bold]fairway chat --node /ip4/127.0.0.1/tcp/60000 --channel team --sender alice --store alice.db[/bold]
+
+    [bold]fairway chat --web --channel team --sender alice --store alice.db[/bold]
     """
-    asyncio.run(_converse(settings, save))
+    if web:
+        from fairway.cli.web_chat.server import serve  # noqa: PLC0415 - needs an extra
+
+        console = PlainConsole(highlight=False)
+        asyncio.run(serve(settings, save, port or 0, lambda text: console.print(text, soft_wrap=True)))
+    elif port is not None:
+        raise ConfigurationError("--port is the port of the page in the browser: give it with --web")
+    else:
+        asyncio.run(_converse(settings, save))
 
 
 async def _converse(settings: ChannelSettings, save: Path | None) -> None:
@@ -73,8 +94,6 @@ async def _converse(settings: ChannelSettings, save: Path | None) -> None:
         await chat(settings, PipeScreen(console), save=save)
 
 
-_LAST_WORDS_S = 10.0
-"""Time at the end for the network to accept the last messages."""
 _SHOWN_OF_A_LINE = 40
 _KEPT_RECEIPTS = 1_000
 COMMANDS = "/file PATH sends a file, /who shows who has your last message, /quit ends"
@@ -119,7 +138,7 @@ class Conversation:
                 if task.done():
                     # Raises if the channel failed.
                     task.result()
-            await self._finish_sending()
+            await finish_sending((receipt for receipt, _ in self._sent.values()), self._files)
         finally:
             for task in (reading, listening, *self._files):
                 task.cancel()
@@ -244,18 +263,6 @@ class Conversation:
     def _name(self, request_id: str) -> str:
         known = self._sent.get(request_id)
         return _quoted(known[1]) if known is not None else "an earlier message"
-
-    async def _finish_sending(self) -> None:
-        """Wait a moment until the network has accepted the last messages."""
-        waiting: list[asyncio.Future[None]] = [
-            asyncio.ensure_future(receipt.sent()) for receipt, _ in self._sent.values() if not receipt.has_ended
-        ]
-        waiting += self._files
-        if waiting:
-            _, late = await asyncio.wait(waiting, timeout=_LAST_WORDS_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
 
     def _note(self, text: str, style: str = "dim") -> None:
         self._screen.show(Text(f"  {visible(text)}", style))

@@ -152,7 +152,7 @@ def message_text(message: MessageReceived, brought: Brought | None) -> Text:
 
 
 _POLL_S: Final = 0.05
-_MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
+MARKS: Final = "\n\t\ufeff\u200b\u200e\u200f\u00ad\u2060"
 """Invisible characters of ordinary texts: line breaks, and marks of word processors."""
 _INDENT: Final = "\n    "
 
@@ -266,7 +266,7 @@ def as_text(payload: bytes) -> str | None:
         text = payload.decode()
     except UnicodeDecodeError:
         return None
-    return text if visible(text, keep=_MARKS) == text else None
+    return text if visible(text, keep=MARKS) == text else None
 
 
 def indented(text: str) -> str:

@@ -1,0 +1,1 @@
+"""``fairway chat --web``: a channel in the browser, as one page."""
