@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from fairway import blocking
+from fairway import GroupKeys, Identity, blocking
 from fairway.errors import ChannelClosedError, ConfigurationError, EventLoopError
 from fairway.events import MessageReceived, MessageSent
 from fairway.files import FileReceived
@@ -255,3 +255,21 @@ def test_many_channels_share_one_store_and_one_loop(tmp_path: Path) -> None:
         assert alice.names("o*") == ["one"]
         alice.backup(tmp_path / "copy.db")
     assert (tmp_path / "copy.db").exists()
+
+
+def test_the_members_of_a_group_change_in_a_script(tmp_path: Path) -> None:
+    keys = {name: Identity.new() for name in ("alice", "bob")}
+    group = GroupKeys.create(tmp_path / "alice", keys["alice"], "alice")
+    bobs = GroupKeys.join(tmp_path / "bob", keys["bob"], group.id)
+    network, topic = f"local:{uuid4()}", "/tests/1/blocking/proto"
+    with (
+        blocking.connect(network) as node_a,
+        blocking.connect(network) as node_b,
+        blocking.create_reliable_channel(node_a, "team", "alice", topic, options=_SOON, encryption=group) as alice,
+        blocking.create_reliable_channel(node_b, "team", "bob", topic, options=_SOON, encryption=bobs) as bob,
+    ):
+        bob.send(b"may I come aboard?")
+        group.add("bob", keys["bob"].public_key)
+        alice.send(b"welcome").delivered(timeout=_PATIENCE_S)
+        assert bytes(next(iter(alice))) == b"may I come aboard?"
+        assert bytes(next(iter(bob))) == b"welcome"

@@ -73,7 +73,7 @@ from fairway.wire.group_keys import (
 
 HAND_OUT_PAUSE_S: Final = 10.0
 """Shortest time between two messages with the record of an epoch, of all members together."""
-LONGEST_PAUSE_S: Final = 480.0
+LONGEST_PAUSE_S: Final = 120.0
 """Longest time between two messages that are sent for the record alone; the pauses double (RFC 6206, Trickle)."""
 MAX_EPOCHS: Final = 1_000
 """Epochs whose keys are kept, the newest."""

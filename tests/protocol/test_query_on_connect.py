@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
 
+from fairway import GroupKeys, Identity
+from fairway.environment import Environment, set_environment
 from fairway.events import IrretrievableMessage
 from fairway.options import Advanced, ReliableChannelOptions, SdsConfig, SegmentationConfig
 from fairway.protocol.effects import Purpose, QueryStore
@@ -243,3 +247,46 @@ def test_a_sync_message_with_history_counts_and_an_own_message_that_comes_back_d
     assert alice.stack.history_heard == 1
     talk.receive(*talk.content())
     assert talk.stack.history_heard == 2
+
+
+class AtTheClockOf(Environment):
+    """A machine whose wall clock is that of a peer."""
+
+    def __init__(self, peer):
+        self._peer = peer
+
+    def time_ns(self):
+        return self._peer.now_ms * MS
+
+
+def test_after_new_keys_everything_is_read_that_may_have_become_readable(peer, tmp_path):
+    copy_context().run(read_after_new_keys, peer, tmp_path)
+
+
+def read_after_new_keys(peer, folder):
+    identities = {name: Identity(hashlib.sha256(name.encode()).digest()) for name in ("bob", "alice")}
+    clock = peer()
+    set_environment(AtTheClockOf(clock))
+    began_ms = clock.now_ms
+    bobs = GroupKeys.create(folder / "bob", identities["bob"], "bob")
+    alices = GroupKeys.join(folder / "alice", identities["alice"], bobs.id)
+    bob, alice = peer("bob", QUIET, encryption=bobs), peer("alice", QUIET, encryption=alices)
+    alice.now_ms += DAY
+    old = catch_up(alice)
+    clock.now_ms = alice.now_ms = bob.now_ms = alice.now_ms + 30 * SECOND
+    bobs.add("alice", identities["alice"].public_key, with_history=True)
+    bob.send(b"the message with the record")
+    alice.receive(*bob.content())
+    [query] = [query for query in queries(alice.pass_time(0)) if query.catch_up]
+    assert query.start_ns == (began_ms - MINUTE) * MS
+    alice.check_rows()
+    # The end of a reading from before the keys proves nothing, and a restart begins anew.
+    alice.now_ms += 10 * SECOND
+    alice.do(alice.stack.caught_up(old.end_ns, alice.now_ms))
+    again = alice.restart()
+    [query] = connect_store(again)
+    assert query.start_ns == (began_ms - MINUTE) * MS
+    again.now_ms += 1
+    again.do(again.stack.caught_up(query.end_ns, again.now_ms))
+    [query] = connect_store(again.restart())
+    assert query.start_ns > (began_ms + DAY - MINUTE) * MS

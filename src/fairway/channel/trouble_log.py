@@ -68,9 +68,11 @@ class TroubleLog:
                 minutes = max(0, now_ms - since_ms) // 60_000
                 text = f"nothing could be sent for {minutes} min ({count} refusals): {detail or 'no reason was given'}"
             case MessagesUndecryptable(count=count, opened=0):
-                text = f"{counted(count, 'message')} could not be decrypted, nor any before: the key is probably wrong"
+                why = "the key is probably wrong, or the group has not handed it out yet"
+                text = f"{counted(count, 'message')} could not be decrypted, nor any before: {why}"
             case MessagesUndecryptable(count=count):
-                text = f"{counted(count, 'message')} could not be decrypted: a participant uses another key"
+                why = "a participant uses another key, or the group has a newer or an earlier one"
+                text = f"{counted(count, 'message')} could not be decrypted: {why}"
             case SenderIdInUse(count=count):
                 text = f"{counted(count, 'message')} came from another user of the sender id {self._sender_id}"
             case ForeignMessages(count=count, channel_id=channel_id):
