@@ -125,6 +125,25 @@ async def test_a_request_waits_for_a_worker_that_comes_after_hours():
             assert len(await asking) == 3
 
 
+@virtual_time()
+async def test_a_requester_sends_no_more_requests_than_workers_can_keep():
+    with LocalNetwork() as network:
+        async with AsyncExitStack() as exits:
+            crew = Crew(network, work_s=HOUR_S)
+            alice = await exits.enter_async_context(join(network, "alice"))
+            [bob] = await crew.join(exits, "bob")
+            asking = asyncio.ensure_future(ask_all(alice, 1_100))
+            await asyncio.sleep(60)
+            assert bob.statistics().unfinished == 1_000
+            await asyncio.sleep(HOUR_S)
+            assert bob.statistics().unfinished == 1_000
+            with pytest.raises(RequestTimeoutError, match="not accepted for sending"):
+                await alice.request(b"1 more", group="crew", timeout=1)
+            asking.cancel()
+            await asyncio.sleep(60)
+            assert bob.statistics().unfinished == 0
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 @virtual_time()
 async def test_a_long_request_stays_with_its_worker(loss):

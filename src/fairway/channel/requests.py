@@ -18,6 +18,7 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -59,6 +60,8 @@ _OPEN_AT_MOST_MS: Final = 86_400_000
 """How long a request without an expiry stays open."""
 _SEARCHED: Final = 1_000
 """Messages of the history in which a repeated request looks for its reply."""
+_MAX_ASKED: Final = 1_000
+"""Requests to groups that wait for replies; further ones are sent later. Every worker keeps all of them."""
 _MAX_FAILURES: Final = 100
 """Participants that could not answer a request, whose reasons the requester keeps."""
 _MAX_REASON: Final = 1_000
@@ -219,6 +222,8 @@ class RequestDesk:
         self._tasks = OwnedTasks()
         self._asked: dict[str, _Asked] = {}
         """The own requests that wait, by correlation id."""
+        self._room = asyncio.Semaphore(_MAX_ASKED)
+        """For own requests to groups."""
         self._open: dict[int, Request] = {}
         """The requests of others that are not answered, by number in the inbox."""
         self._expiries: dict[int, asyncio.TimerHandle] = {}
@@ -246,7 +251,7 @@ class RequestDesk:
         asked = self._asked[correlation_id] = _Asked(request)
         receipt = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s), self._room if request.group else nullcontext():
                 is_repeated = request_id is not None and self._was_sent(request_id)
                 # A request to a group waits for a worker.
                 if not (is_repeated or request.group) and self._is_away(request.to):
