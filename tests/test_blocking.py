@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from fairway import GroupKeys, Identity, blocking
-from fairway.errors import ChannelClosedError, ConfigurationError, EventLoopError
+from fairway.errors import ChannelClosedError, ConfigurationError, EventLoopError, NoOneThereError
 from fairway.events import MessageReceived, MessageSent
 from fairway.files import FileReceived
 from fairway.options import ReliableChannelOptions
@@ -46,6 +46,20 @@ def test_a_script_sends_reads_and_waits_for_the_acknowledgement() -> None:
         assert alice.receipt(receipt.request_id).progress.delivered_to == ("bob",)
         assert [each.payload for each in bob.history()] == [b"who is on watch?"]
         assert [each.chunks_sent for each in receipt.updates()] == [(0,)]
+
+
+def test_a_script_reads_who_is_here_and_waits_for_all_of_them() -> None:
+    with _pair() as (alice, bob):
+        alice.send(b"anybody?").delivered(timeout=_PATIENCE_S)
+        assert [(member.sender_id, member.is_present) for member in alice.members()] == [("bob", True)]
+        receipt = alice.send(b"to everybody")
+        assert receipt.delivered(timeout=_PATIENCE_S, to_all_present=True).delivered_to == ("bob",)
+        bob.close()
+        events = alice.events()
+        while alice.members()[0].is_present:
+            events.next(timeout=_PATIENCE_S)
+        with pytest.raises(NoOneThereError, match="bob is away"):
+            alice.request(b"tea?", to="bob")
 
 
 def test_a_wait_that_timed_out_loses_nothing() -> None:

@@ -85,6 +85,9 @@ def test_a_line_is_sent_shown_to_others_and_marked_when_acknowledged(make_settin
             assert await talk.alice.see("✓") == '  ✓ "hello [bold]bob[/bold]": bob'
             talk.alice.type("/who")
             await talk.alice.see("was acknowledged by bob")
+            assert await talk.alice.see("is here") == "  bob is here"
+            talk.bob.type("/quit")
+            assert await talk.alice.see("has left") == "  bob has left"
 
     run(work())
 

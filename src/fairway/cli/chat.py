@@ -29,9 +29,12 @@ from fairway.cli._until_stopped import finish_sending
 from fairway.cli.tail import as_text, file_in, indented
 from fairway.errors import ConfigurationError, FairwayError
 from fairway.events import (
+    AwayReason,
     ChannelStatus,
     DeliveryError,
     Event,
+    MemberArrived,
+    MemberAway,
     MessageDelivered,
     MessageReceived,
     StatusChanged,
@@ -252,6 +255,10 @@ class Conversation:
                 self._note(f"✓ {self._name(event.request_id)}: {', '.join(names) or 'several together'}", "green")
             case DeliveryError(detail=detail):
                 self._note(f"✗ {self._name(event.request_id)}: {detail}", "red")
+            case MemberArrived(sender_id=name):
+                self._note(f"{name} is here")
+            case MemberAway(sender_id=name, reason=reason):
+                self._note(f"{name} {'has left' if reason is AwayReason.GOODBYE else 'is silent, and may be gone'}")
             case StatusChanged(status=status):
                 is_held_up = status is ChannelStatus.SYNCING and self._channel.gaps(1)
                 self._note(f"{status.value}: earlier messages are missing" if is_held_up else status.value)
