@@ -395,6 +395,7 @@ def command(address: str, store: Path) -> Iterator[tuple[subprocess.Popen[str], 
             process.kill()
 
 
+@pytest.mark.full
 def test_a_killed_command_has_the_file_that_the_page_gave_it_and_sends_it_once(room, place, at_place, tmp_path):
     content = os.urandom(2_500_000)
     store, outgoing = tmp_path / "alice.db", tmp_path / "alice.db.files"
@@ -423,6 +424,7 @@ def test_a_killed_command_has_the_file_that_the_page_gave_it_and_sends_it_once(r
             assert len(bob.received) == count
 
 
+@pytest.mark.full
 def test_a_page_that_does_not_read_costs_little_memory(room):
     text = "x" * 60_000
     with room.page() as url, room.other("bob") as bob:

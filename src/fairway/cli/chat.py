@@ -53,7 +53,8 @@ def command(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Save files there by their names, and payloads that are not text as FOLDER/MESSAGE_ID.",
+            help="Save files there by their names; at the terminal also payloads that are not text, as "
+            "FOLDER/MESSAGE_ID.",
         ),
     ] = None,
     web: Annotated[

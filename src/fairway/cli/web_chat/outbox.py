@@ -26,6 +26,7 @@ from fairway.errors import (
     FairwayError,
     FileChangedError,
     MessageTooLargeError,
+    StorageError,
 )
 from fairway.files.outcomes import FileLimits
 from fairway.files.sending import FileProgress, send_file
@@ -86,14 +87,20 @@ class Outbox:
         self._tasks = OwnedTasks()
 
     def resume(self) -> None:
-        """Continue the uploads of an earlier run, when the channel has started; raise `OSError` if the disk fails."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        entries = set(self._folder.glob(f"*{_ENTRY}"))
-        for path in set(self._folder.iterdir()) - entries:
-            if path.with_suffix(_ENTRY) not in entries:
-                path.unlink()
-        for entry in entries:
-            upload = Upload(entry, **json.loads(entry.read_bytes()))
+        """Continue the uploads of an earlier run, when the channel has started.
+
+        Raises `StorageError` if the folder cannot be read.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            entries = set(self._folder.glob(f"*{_ENTRY}"))
+            for path in set(self._folder.iterdir()) - entries:
+                if path.with_suffix(_ENTRY) not in entries:
+                    path.unlink()
+            uploads = [Upload(entry, **json.loads(entry.read_bytes())) for entry in entries]
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(f"{self._folder} has the files to send, and cannot be used ({error})") from error
+        for upload in uploads:
             if upload.request_id:
                 self.uploads[upload.request_id] = upload
             self._tasks.spawn(self._send(upload))
