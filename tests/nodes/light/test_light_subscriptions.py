@@ -119,6 +119,24 @@ def test_impossible_subscriptions_are_refused_and_end_nothing_else():
     run(work())
 
 
+def test_a_topic_beyond_those_that_a_node_keeps_is_refused_and_the_others_stay():
+    topics = [f"/fairway-test/1/{number}/proto" for number in range(1_000)]
+
+    async def work():
+        node = FilterNode()
+        async with light_client(node) as light:
+            first = await light.subscribe(SHARD, topics)
+            await light.subscribe(SHARD, topics[:1])
+            with pytest.raises(ConfigurationError, match="at most 1,000 content topics for one client"):
+                await light.subscribe(SHARD, [TOPIC])
+            await until(lambda: node.topics == set(topics))
+            first.close()
+            await light.subscribe(SHARD, [TOPIC])
+            await until(lambda: node.topics == {topics[0], TOPIC})
+
+    run(work())
+
+
 def test_who_gives_up_waiting_for_the_end_still_has_everything_closed():
     async def work():
         node = FilterNode()

@@ -27,6 +27,7 @@ from fairway.nodes.light.options import LightOptions
 from fairway.nodes.light.peer_pool import PeerPool
 from fairway.nodes.listeners import Criterion
 from fairway.nodes.node import RoutedMessage
+from fairway.nodes.protocols.filter_service import MAX_CRITERIA
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.owned_tasks import OwnedTasks
 from fairway.wire.filter import (
@@ -109,6 +110,10 @@ class FilterClient:
     def idle(self) -> bool:
         """Whether there is no wanted subscription that was requested."""
         return self._wanted.keys() <= self._unasked
+
+    def has_room(self, criteria: Iterable[Criterion]) -> bool:
+        """Return whether nodes keep these criteria, too: they refuse all of a request beyond `MAX_CRITERIA`."""
+        return len(self._wanted.keys() | set(criteria)) <= MAX_CRITERIA
 
     def want(self, criteria: Iterable[Criterion]) -> None:
         """Add criteria; the next `look` subscribes to them."""

@@ -46,6 +46,7 @@ from fairway.nodes.node import (
     StorePage,
     StoreQuery,
 )
+from fairway.nodes.protocols.filter_service import MAX_CRITERIA
 from fairway.nodes.protocols.metadata import MetadataExchange
 from fairway.nodes.protocols.peer_requests import PeerRequests
 from fairway.nodes.proving import prepare_soon, with_proof
@@ -204,12 +205,18 @@ class LightNode(WatchedNode):
     async def subscribe(self, pubsub_topic: str, content_topics: Collection[str]) -> Subscription[RoutedMessage]:
         """Return the messages of others on content topics.
 
-        Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic.
+        Raises `NodeUnavailableError` if the node is closed, `ConfigurationError` without a content topic, or for more
+        content topics than service nodes keep for one client.
         """
         self._binding.check()
         if self._closed:
             raise NodeUnavailableError("the node is closed; connect again")
         criteria = criteria_of(pubsub_topic, content_topics)
+        if not self._filter.has_room(criteria):
+            raise ConfigurationError(
+                f"service nodes keep at most {MAX_CRITERIA:,} content topics for one client: connect another client, "
+                "or close channels"
+            )
         subscription = self._listeners.add(criteria)
         self._filter.want(criteria)
         try:
