@@ -55,7 +55,7 @@ _OF_FILES: Final = {
 """Headers of a file from a stranger, which the browser saves and does not show."""
 
 
-class _Wish(Struct):
+class _Asked(Struct):
     """What a page asks for: earlier items, or to send a text."""
 
     before: str = ""
@@ -103,10 +103,10 @@ async def serve(settings: ChannelSettings, save: Path | None, port: int, say: Ca
             showing.cancel()
             stopping.cancel()
             await asyncio.gather(showing, stopping, return_exceptions=True)
-        if is_stopped:
-            await finish_sending(conversation.receipts.values())
-        else:
+        if not is_stopped:
             showing.result()
+        elif node.status.connected:
+            await finish_sending(conversation.receipts.values())
 
 
 @contextmanager
@@ -200,12 +200,12 @@ class _Pages:
         async for text in websocket.iter_text():
             key = ""
             try:
-                wish = read_json(text.encode("utf-8", "replace"), _Wish)
-                key = wish.key
-                if wish.before:
-                    changes.put(await self._conversation.earlier(wish.before))
+                asked = read_json(text.encode("utf-8", "replace"), _Asked)
+                key = asked.key
+                if asked.before:
+                    changes.put(await self._conversation.earlier(asked.before))
                 else:
-                    await self._conversation.send(key, wish.text)
+                    await self._conversation.send(key, asked.text)
                     changes.put(change("accepted", key=key))
             except FairwayError as error:
                 changes.put(change("refused", key=key, text=visible(str(error))))
