@@ -197,6 +197,7 @@ def test_files_are_sent_and_received(tmp_path: Path) -> None:
             outcome = receiver.take(message)
             if isinstance(outcome, FileReceived):
                 assert receiver.incomplete == ()
+                assert receiver.path_of(outcome.sender_id, outcome.message_id) == outcome.path
                 return outcome.path
         raise AssertionError("the channel closed")
 

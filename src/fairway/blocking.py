@@ -480,6 +480,7 @@ class BlockingFileReceiver(_Blocking[FileReceiver]):
 
     take = _waiting(FileReceiver.take)
     postpone = _waiting(FileReceiver.postpone)
+    path_of = _calling(FileReceiver.path_of)
 
     @classmethod
     def open(cls, channel: BlockingChannel, folder: str | PathLike[str], limits: FileLimits | None = None) -> Self:

@@ -127,9 +127,14 @@ def test_a_second_send_of_a_delivered_file_is_saved_beside_the_first(join, make_
                     receiving = asyncio.ensure_future(receive(bob, tmp_path / "in", []))
                     deliveries.append(await send_file(alice, path))
                     await receiving
-        return deliveries
+                later = await FileReceiver.open(bob, tmp_path / "in")
+                paths = [later.path_of("alice", each.message_id) for each in deliveries]
+                others = [later.path_of(*key) for key in (("bob", deliveries[0].message_id), ("alice", "../x"))]
+        return deliveries, paths, others
 
-    deliveries = run(work(), seed=seed)
+    deliveries, paths, others = run(work(), seed=seed)
+    assert [each.name for each in paths] == ["chart.pdf", "chart (2).pdf", "chart (3).pdf"]
+    assert others == [None, None]
     assert [each.resumed_messages for each in deliveries] == [0, 0, 0]
     assert len({each.message_id for each in deliveries}) == 3
     saved = sorted(each.name for each in (tmp_path / "in").iterdir() if each.is_file())
