@@ -24,6 +24,8 @@ _ROOT = Path(__file__).parents[1]
 _KIB = 1_024
 _MIB = 1_048_576
 _LIMIT_S = 120
+_READINGS = 10_000
+"""Small messages of a run: as many as the queue of a subscription holds."""
 _measured = partial(workload, "benchmarks.live_workloads")
 _FASTER = 20
 """How much faster than by default all timers run where messages get lost, on both sides."""
@@ -38,6 +40,10 @@ def benchmarks() -> list[Benchmark]:
         ("live: sustained 1 KiB, history 200", partial(_throughput, history=200)),
         ("live: sustained 1 KiB, history 2, SQLite", partial(_throughput, history=2, durable=True)),
         ("live: one send after another, 1 KiB, SQLite", _one_after_another),
+        ("live: sustained 100-byte readings, batch_ms 10", partial(_readings, "rate", "readings/s")),
+        ("live: CPU for a 100-byte reading, batch_ms 10", partial(_readings, "cpu_ms", "ms")),
+        ("live: CPU for a 100-byte reading, batch_ms 10, SQLite", partial(_readings, "cpu_ms", "ms", durable=True)),
+        ("live: 100-byte readings in a WakuMessage, batch_ms 10, 100 an epoch", _readings_in_a_message),
         ("live: CPU for a message, 1 KiB, history 2", partial(_cpu, history=2)),
         ("live: CPU for a message, 1 KiB, history 200", partial(_cpu, history=200)),
         ("live: 100 messages of 1 KiB, 30 % loss, 20 times as fast", _lossy),
@@ -78,6 +84,26 @@ def _sustained(session: Session, *, history: int, durable: bool) -> tuple[Any, A
         return ours, None, "64 senders side by side; js-waku keeps nothing on disk"
     peer, remark = _asked(session, "throughput", **sizes, process_task_ms=1_000)
     return ours, peer, remark
+
+
+def _readings(figure: str, unit: str, _: Session, *, durable: bool = False) -> Figure:
+    """Compare many small messages with and without batches."""
+    alone, batched = (_many_readings(durable=durable, batch_ms=batch_ms) for batch_ms in (0, 10))
+    return Figure(
+        ours=batched[figure], unit=unit, peer=alone[figure], peer_name="batch_ms 0", remark="1,000 senders side by side"
+    )
+
+
+def _readings_in_a_message(_: Session) -> Figure:
+    alone = _many_readings(batch_ms=0)
+    limited = _many_readings(batch_ms=10, per_epoch=100)
+    ours, peer = (_READINGS / each["published"] for each in (limited, alone))
+    return Figure(ours=ours, unit="readings", peer=peer, peer_name="batch_ms 0", remark="1,000 senders side by side")
+
+
+def _many_readings(*, durable: bool = False, **more: int) -> Any:
+    sizes: dict[str, Any] = {"messages": _READINGS, "payload_bytes": 100, "history": 2, "at_once": 1_000}
+    return _measured("throughput", **sizes, durable=_folder() if durable else "", **more)
 
 
 def _one_after_another(session: Session) -> Figure:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
@@ -28,7 +29,7 @@ from fairway.channel.creation import create_reliable_channel
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.nodes.local.faults import NO_FAULTS, NetworkFaults
 from fairway.nodes.local.network import LocalNetwork
-from fairway.options import Advanced, ReliableChannelOptions, SdsConfig
+from fairway.options import Advanced, RateLimitConfig, ReliableChannelOptions, SdsConfig
 
 _CHANNEL = "bench-channel"
 _CONTENT_TOPIC = "/bench/1/messages/proto"
@@ -40,10 +41,20 @@ _GROUP = 64
 Pair = tuple[ReliableChannel, ReliableChannel]
 
 
-async def throughput(*, messages: int, payload_bytes: int, history: int, durable: str = "", at_once: int = 1) -> Any:
+async def throughput(
+    *,
+    messages: int,
+    payload_bytes: int,
+    history: int,
+    durable: str = "",
+    at_once: int = 1,
+    batch_ms: int = 0,
+    per_epoch: int = 0,
+) -> Any:
     """Let A send, each message as soon as the one before it is sent; this ends when B has the last one.
 
-    With ``at_once``, that many senders do so side by side, each waiting for its own messages only.
+    With ``at_once``, that many senders do so side by side, each waiting for its own messages only. With ``per_epoch``,
+    A may publish so many WakuMessages in ten minutes; ``published`` counts them.
     """
     numbers = iter(range(messages))
 
@@ -52,14 +63,18 @@ async def throughput(*, messages: int, payload_bytes: int, history: int, durable
             receipt = await alice.send(_payload(number, payload_bytes))
             await receipt.sent()
 
-    async with _pair(_quiet(history), durable=durable) as (alice, bob):
+    limit = RateLimitConfig(enabled=per_epoch > 0, messages_per_epoch=per_epoch)
+    options = replace(_quiet(history), batch_ms=batch_ms, rate_limit=limit)
+    network = LocalNetwork()
+    async with _pair(options, durable=durable, network=network) as (alice, bob):
         gc.collect()
         start_cpu, start = process_time(), perf_counter()
         reading = asyncio.create_task(_read(bob, messages))
         await asyncio.gather(*(send_in_turn(alice) for _ in range(at_once)))
         await reading
         elapsed = perf_counter() - start
-        return {"rate": messages / elapsed, "cpu_ms": (process_time() - start_cpu) * 1e3 / messages}
+        cpu_ms = (process_time() - start_cpu) * 1e3 / messages
+        return {"rate": messages / elapsed, "cpu_ms": cpu_ms, "published": network.statistics().published}
 
 
 async def latency(*, messages: int, warming: int, payload_bytes: int, history: int, durable: str = "") -> Any:

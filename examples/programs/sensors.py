@@ -16,9 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from fairway import Envelope, blocking
+from fairway import Envelope, ReliableChannelOptions, blocking
 
 EVERY_S = 0.2
+OPTIONS = ReliableChannelOptions(batch_ms=10)  # readings that wait for the node share messages
 
 
 def measure(channel: blocking.BlockingChannel, folder: Path) -> None:
@@ -53,7 +54,7 @@ def main(address: str, name: str, folder: Path) -> None:
     with (
         blocking.connect(address) as node,
         blocking.create_reliable_channel(
-            node, "fleet", name, "/example/1/fleet/proto", store=folder / "fleet.db"
+            node, "fleet", name, "/example/1/fleet/proto", options=OPTIONS, store=folder / "fleet.db"
         ) as channel,
     ):
         (collect if name == "collector" else measure)(channel, folder)

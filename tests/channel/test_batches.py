@@ -181,6 +181,26 @@ async def test_sends_join_the_batch_that_the_rate_limit_holds_back():
 
 
 @virtual_time()
+async def test_sends_join_the_batch_that_waits_for_the_node():
+    with LocalNetwork() as network:
+        node = network.node()
+        async with (
+            create_reliable_channel(node, "harbour", "alice", TOPIC, options=BATCHES) as alice,
+            join(network, "bob") as bob,
+        ):
+            payloads = heard_by(bob)
+            node.go_offline()
+            receipts = [await alice.send(payload) for payload in READINGS]
+            before = network.statistics().published
+            node.go_online()
+            for receipt in receipts:
+                await receipt.sent()
+            assert network.statistics().published - before <= 2
+            await asyncio.sleep(60)
+            assert payloads == READINGS
+
+
+@virtual_time()
 async def test_a_cancelled_send_does_not_cancel_the_others_of_its_batch():
     with LocalNetwork() as network:
         async with join(network, "alice", options=BATCHES) as alice, join(network, "bob") as bob:

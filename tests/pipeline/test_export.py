@@ -10,7 +10,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from fairway.archives.export import FileJoiner, file_name
+import pyarrow as pa
+
+from fairway.archives.export import FileJoiner, file_name, single_messages
+from fairway.wire.batch import encode_batch
 from fairway.wire.file_message import FileManifest, FilePart, WholeFile, encode_file_message
 
 CONTENT = random.Random(3).randbytes(2_500)
@@ -144,3 +147,17 @@ def test_an_export_has_files_under_their_names_and_texts_under_their_ids(spark, 
     assert told["file"].endswith("/chart.pdf")
     assert written[note.content]["file"].endswith("/note.txt")
     assert export(tables, tmp_path / "lines", format="jsonl").messages == 6
+
+
+def test_the_messages_of_a_batch_are_exported_singly():
+    batch, other = encode_batch([b"one", b"two"]), b"three"
+    rows = [
+        {**row(payload, number=number), "segments": segments, "size_bytes": len(payload), "payload": payload}
+        for number, (payload, segments) in enumerate([(other, 1), (batch, 1), (batch, 2)])
+    ]
+    [written] = single_messages([pa.RecordBatch.from_pylist(rows)])
+    own = [(each["payload"], each["sds_ids"], each["size_bytes"]) for each in written.to_pylist()]
+    assert own == [(other, ["0"], 5), (b"one", ["1"], 3), (b"two", ["1.001"], 3), (batch, ["2"], len(batch))]
+    assert [each["message_id"] for each in written.to_pylist()[1:3]] == [
+        sha256(payload).hexdigest() for payload in (b"one", b"two")
+    ]

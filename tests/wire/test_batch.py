@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.wire.batch import MAX_BATCH, batch_bytes, decode_batch, encode_batch, part_id
+from fairway.wire.batch import MAX_BATCH, batch_bytes, decode_batch, encode_batch, id_in_batch
 from fairway.wire.envelope import ENVELOPE_PREFIX, Envelope
 from fairway.wire.proto import envelope_pb2 as pb
 
@@ -55,7 +55,7 @@ def test_a_batch_within_a_batch_is_a_payload():
 
 def test_the_largest_batch_is_decoded_and_the_ids_of_its_messages_sort_in_their_order():
     assert decode_batch(encode_batch([b"x"] * MAX_BATCH)) == (b"x",) * MAX_BATCH
-    ids = [part_id("ab12", index) for index in range(MAX_BATCH)]
+    ids = [id_in_batch("ab12", index) for index in range(MAX_BATCH)]
     assert ids == sorted(set(ids))
     assert ids[0] == "ab12"
     assert ids[-1] < "ab13"

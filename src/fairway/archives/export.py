@@ -1,7 +1,8 @@
 """Exports the messages of a run folder: as files, as lines of JSON, or as one Parquet file, without Spark.
 
-Every row of ``delivered`` is one message. Messages of a channel are in the order of SDS. Participants choose the names
-in a channel: a file name contains such a name only if its characters are safe, so no path leaves the folder.
+Every row of ``delivered`` is one message, or a batch of several (`fairway.wire.batch`), which are exported singly.
+Messages of a channel are in the order of SDS. Participants choose the names in a channel: a file name contains such a
+name only if its characters are safe, so no path leaves the folder.
 
 `FileJoiner` joins files that were sent in parts (`fairway.wire.file_message`). It keeps manifests and parts on the disk
 until all messages are read; they may arrive in any order. A file is whole if every part and the whole file match the
@@ -33,6 +34,7 @@ from pyarrow import NativeFile
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.reading import RunTables
+from fairway.wire.batch import decode_batch, id_in_batch
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, decode_file_message
 
 _COLUMNS: Final = (
@@ -98,7 +100,7 @@ def export(
     where = None if channel_id is None else ds.field("channel_id") == channel_id
     with folder.being_written("remove what is there of it before you start the command again"):
         folder.make_folder()
-        return write(tables.batches("delivered", _COLUMNS, where), folder)
+        return write(single_messages(tables.batches("delivered", _COLUMNS, where)), folder)
 
 
 def _write_files(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
@@ -182,6 +184,21 @@ def _write_parquet(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
                 messages += batch.num_rows
                 size += sum(batch.column("size_bytes").to_pylist())
     return Export(messages=messages, bytes=size, to=to)
+
+
+def single_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows of ``delivered``; in place of a batch its messages, with the ids that receivers give them."""
+    for batch in batches:
+        rows: list[Row] = []
+        for row in batch.to_pylist():
+            messages = decode_batch(row["payload"]) if row["segments"] == 1 else None
+            if messages is None:
+                rows.append(row)
+                continue
+            for index, payload in enumerate(messages):
+                own = {"message_id": sha256(payload).hexdigest(), "size_bytes": len(payload), "payload": payload}
+                rows.append({**row, **own, "sds_ids": [id_in_batch(row["sds_ids"][0], index)]})
+        yield batch if len(rows) == batch.num_rows else pa.RecordBatch.from_pylist(rows, batch.schema)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:

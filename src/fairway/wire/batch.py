@@ -50,6 +50,6 @@ def decode_batch(payload: bytes) -> tuple[bytes, ...] | None:
     return payloads if 2 <= len(payloads) <= MAX_BATCH and all(payloads) else None
 
 
-def part_id(identifier: str, index: int) -> str:
+def id_in_batch(identifier: str, index: int) -> str:
     """Return the id of a message in a batch, from the id of the first one; the ids sort as the messages."""
     return f"{identifier}.{index:03}" if index else identifier

@@ -30,7 +30,7 @@ from fairway.protocol.segmentation.reassembler import Reassembler
 from fairway.protocol.segmentation.segment_set import SegmentSet
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
-from fairway.wire.batch import decode_batch, part_id
+from fairway.wire.batch import decode_batch, id_in_batch
 from fairway.wire.sds import HistoryEntry, SdsMessage
 from fairway.wire.topics import autoshard
 
@@ -299,10 +299,10 @@ class Undelivered:
                 pubsub_topic=self._pubsub_topic,
                 payload=payload,
                 timestamp_ns=complete.timestamp_ns,
-                order_key=OrderKey(lamport, part_id(sds_id, index)),
+                order_key=OrderKey(lamport, id_in_batch(sds_id, index)),
                 meta=complete.meta,
                 message_hashes=complete.message_hashes,
-                sds_ids=(part_id(sds_id, index),) if batch else complete.sds_ids,
+                sds_ids=(id_in_batch(sds_id, index),) if batch else complete.sds_ids,
                 dependencies_met=complete.dependencies_met,
                 recovered=complete.recovered,
             )

@@ -1,7 +1,7 @@
 """Batches: sends that share one request, one segment and one SDS message.
 
-A batch has the request id of its first send; `part_id` makes the ids of the others. It is acknowledged, retransmitted
-and expires as a whole. While its segment waits in the outbox, later sends may join it.
+A batch has the request id of its first send; `id_in_batch` makes the ids of the others. It is acknowledged,
+retransmitted and expires as a whole. While its segment waits in the outbox, later sends may join it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fairway.protocol.outgoing.request import SendRequest
 from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.segmentation.segmenter import OutgoingSegment
 from fairway.protocol.shared import Shared
-from fairway.wire.batch import MAX_BATCH, batch_bytes, encode_batch, part_id
+from fairway.wire.batch import MAX_BATCH, batch_bytes, encode_batch, id_in_batch
 
 
 class Batching:
@@ -61,4 +61,4 @@ class Batching:
             self._outbox.replace_newest(self.segments(self._payloads)[0].content)
         if len(self._payloads) > 1:
             self._requests.set_batch(self._request_id, tuple(self._message_ids))
-        return [part_id(self._request_id, index) for index in range(first, len(self._payloads))]
+        return [id_in_batch(self._request_id, index) for index in range(first, len(self._payloads))]

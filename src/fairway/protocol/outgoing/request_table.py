@@ -37,7 +37,7 @@ from fairway.protocol.outgoing.request import SendRequest, SentSegment
 from fairway.protocol.outgoing.request_life import FAILED, RequestState, RequestStep
 from fairway.protocol.outgoing.request_life import LIFE as REQUEST_LIFE
 from fairway.protocol.sds.acknowledgements import Review
-from fairway.wire.batch import part_id
+from fairway.wire.batch import id_in_batch
 
 REQUESTS: Final = "requests"
 SEGMENTS: Final = "segments"
@@ -509,11 +509,11 @@ def _for_each_send(effects: Iterable[Effect], batches: Mapping[str, tuple[str, .
         match effect:
             case Emit(event=MessageEvent() as event) if event.request_id in batches:
                 for index, message_id in enumerate(batches[event.request_id]):
-                    request_id = part_id(event.request_id, index)
+                    request_id = id_in_batch(event.request_id, index)
                     yield Emit(event=replace(event, request_id=request_id, message_id=message_id))
             case Placed(request_id=first_id, order_key=key) if first_id in batches:
                 for index in range(len(batches[first_id])):
-                    part_key = key._replace(sds_id=part_id(key.sds_id, index))
-                    yield Placed(request_id=part_id(first_id, index), order_key=part_key)
+                    own_key = key._replace(sds_id=id_in_batch(key.sds_id, index))
+                    yield Placed(request_id=id_in_batch(first_id, index), order_key=own_key)
             case _:
                 yield effect
