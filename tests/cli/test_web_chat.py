@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ from fairway.cli.web_chat.server import serve
 from fairway.errors import ConfigurationError
 from fairway.events import MessageReceived
 from fairway.files import FileReceived, FileReceiver, send_file
+from fairway.wire.file_message import FileManifest, FilePart, encode_file_message, manifest_id
 from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]
@@ -89,12 +91,12 @@ class Room:
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(PATIENCE_S)
 
-    def say(self, other: Other, *texts: str) -> None:
-        async def all_texts() -> None:
-            for text in texts:
-                await other.channel.send(text.encode())
+    def say(self, other: Other, *payloads: str | bytes) -> None:
+        async def all_payloads() -> None:
+            for payload in payloads:
+                await other.channel.send(payload.encode() if isinstance(payload, str) else payload)
 
-        self.run(all_texts)
+        self.run(all_payloads)
 
     @contextmanager
     def running(self, work: Coroutine[Any, Any, None]) -> Iterator[asyncio.Task[None]]:
@@ -208,6 +210,34 @@ def test_files_go_both_ways_with_their_progress(browser, room, tmp_path):
         assert own(page, given.name).get_by_text("✓✓ bob").is_visible()
 
 
+def test_a_file_shows_how_much_of_it_has_arrived_also_after_a_new_start(browser, room):
+    contents = [os.urandom(1_000) for _ in range(4)]
+    manifest = encode_file_message(
+        FileManifest(
+            name="chart.pdf",
+            size_bytes=4_000,
+            part_size_bytes=1_000,
+            content_hash=sha256(b"".join(contents)).digest(),
+            part_hashes=tuple(sha256(each).digest() for each in contents),
+        )
+    )
+    parts = [
+        encode_file_message(FilePart(manifest_id=manifest_id(manifest), index=index, content=each))
+        for index, each in enumerate(contents)
+    ]
+    half = 'progress[aria-label="Progress of chart.pdf"][value="2"][max="4"]'
+    with room.other("bob") as bob:
+        with room.page() as url, visited(browser, url) as page:
+            room.say(bob, manifest, *parts[:2])
+            page.locator(half).wait_for()
+            assert page.get_by_role("link", name="Download chart.pdf").count() == 0
+        with room.page() as url, visited(browser, url) as page:
+            page.locator(half).wait_for()
+            room.say(bob, *parts[2:])
+            page.get_by_role("link", name="Download chart.pdf").wait_for()
+            assert not page.locator("progress").is_visible()
+
+
 def test_a_file_that_cannot_be_sent_is_said_to_be_so(browser, room, tmp_path):
     hidden = tmp_path / ".profile"
     hidden.write_bytes(b"x")
@@ -240,6 +270,20 @@ def test_a_tick_names_every_member_that_is_here_and_has_the_message(browser, roo
         own(page, "all aboard?").get_by_text("✓✓ bob, carol").wait_for()
         page.reload()
         own(page, "all aboard?").get_by_text("✓✓ bob, carol").wait_for()
+
+
+def test_a_text_that_a_page_repeats_after_a_lost_connection_is_sent_once(room):
+    with room.page() as url, room.other("bob") as bob:
+        live = url.replace("http", "ws") + "live"
+        for _ in range(2):
+            with connect_websocket(live) as socket:
+                socket.send(json.dumps({"key": "web/1", "text": "once"}))
+                while json.loads(socket.recv(timeout=PATIENCE_S))["type"] != "accepted":
+                    continue
+        with connect_websocket(live) as socket:
+            socket.send(json.dumps({"key": "web/2", "text": "last"}))
+            room.run(lambda: until(lambda: b"last" in bob.received))
+        assert bob.received == [b"once", b"last"]
 
 
 def test_earlier_messages_come_as_one_scrolls_up(browser, room):
