@@ -29,6 +29,16 @@ async def a_channel_is_awaited_or_entered(node: fairway.WakuNode) -> None:
         assert_type(channel.statistics(), ChannelStatistics)
 
 
+async def many_channels_have_the_arguments_of_one(node: fairway.WakuNode) -> None:
+    topic = "/fairway/1/{channel}/proto"
+    async with fairway.Channels(node, store="a.db", sender_id="alice", content_topic=topic, members={}) as channels:
+        assert_type(await channels.open("team", encryption=None), fairway.ReliableChannel)
+        assert_type(channels["team"], fairway.ReliableChannel)
+        async for message in channels:
+            assert_type(message, fairway.MessageReceived)
+        await channels.open("team", colour="blue")  # type: ignore[call-arg]
+
+
 async def a_send_has_a_receipt(channel: fairway.ReliableChannel) -> None:
     receipt = await channel.send(b"x", by={"bob"}, count=2, request_id="mine")
     assert_type(receipt, fairway.Receipt)

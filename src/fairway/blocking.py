@@ -32,11 +32,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from os import PathLike
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from fairway import files
 from fairway.channel import creation
-from fairway.channel.channels import Channels
+from fairway.channel.channels import Channels, SharedArguments
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request, RequestLoop
@@ -48,6 +48,7 @@ from fairway.files.sending import FileDelivery
 from fairway.nodes import connecting
 from fairway.nodes.node import NodeStatus, WakuNode
 from fairway.opening import Opening
+from fairway.storage.sqlite_store import SqliteStore
 from fairway.type_checks import check_callback, check_type
 from fairway.wire.envelope import Envelope
 
@@ -425,12 +426,30 @@ class BlockingChannels(_Blocking[Channels]):
     backup = _waiting(Channels.backup)
     close = _waiting(Channels.close)
 
-    def __init__(self, node: BlockingNode, **settings: Any) -> None:
+    def __init__(
+        self,
+        node: BlockingNode,
+        *,
+        store: str | PathLike[str] | SqliteStore,
+        sender_id: str,
+        content_topic: str,
+        **settings: Unpack[SharedArguments],
+    ) -> None:
         """Name the store and the participant; nothing is opened yet."""
         check_type("node", node, BlockingNode, "fairway.blocking.connect(...) makes one")
-        super().__init__(_call(Channels, node._inner, **_with_thread(settings)))  # noqa: SLF001 - it is of this module
 
-    def open(self, name: str, **settings: Any) -> BlockingChannel:
+        def new() -> Channels:
+            return Channels(
+                node._inner,  # noqa: SLF001 - it is of this module
+                store=store,
+                sender_id=sender_id,
+                content_topic=content_topic,
+                **_with_thread(settings),
+            )
+
+        super().__init__(_call(new))
+
+    def open(self, name: str, **settings: Unpack[SharedArguments]) -> BlockingChannel:
         """Return a channel, started; see `fairway.Channels.open`."""
         return BlockingChannel(_wait(self._inner.open(name, **_with_thread(settings))))
 
@@ -457,7 +476,7 @@ class BlockingChannels(_Blocking[Channels]):
         _wait(self._inner.__aexit__(kind, error, trace))
 
 
-def _with_thread(settings: dict[str, Any]) -> dict[str, Any]:
+def _with_thread(settings: SharedArguments) -> SharedArguments:
     """Return the arguments of a channel, with its handler in a thread."""
     receive = settings.get("receive")
     return {**settings, "receive": _in_thread(receive)} if callable(receive) else settings
@@ -515,10 +534,12 @@ def _creating(
     @wraps(function)
     def create(node: BlockingNode, /, *args: P.args, **kwargs: P.kwargs) -> BlockingChannel:
         check_type("node", node, BlockingNode, "fairway.blocking.connect(...) makes one")
-        changed: Any = _with_thread(kwargs)
+        receive: Any = kwargs.get("receive")
+        if callable(receive):
+            kwargs["receive"] = _in_thread(receive)
 
         async def opened() -> ReliableChannel:
-            return await function(node._inner, *args, **changed)  # noqa: SLF001 - it is of this module
+            return await function(node._inner, *args, **kwargs)  # noqa: SLF001 - it is of this module
 
         return BlockingChannel(_wait(opened()))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter, defaultdict
 from contextlib import suppress
 
 import pytest
 
 import fairway
+from fairway.channel.channels import SharedArguments
 from fairway.errors import (
     ChannelClosedError,
     ConfigurationError,
@@ -306,6 +308,12 @@ async def test_one_damaged_channel_is_refused_and_the_others_open(tmp_path):
             with pytest.raises(ConfigurationError, match="is not open"):
                 alice["one"]
             assert [bytes(message) for message in await (await alice.open("two")).history()] == [b"kept"]
+
+
+def test_a_channel_of_many_takes_the_arguments_of_a_single_one():
+    of_the_place = {"node", "channel_id", "sender_id", "content_topic", "store", "encoder", "decoder"}
+    arguments = inspect.signature(fairway.create_reliable_channel).parameters.keys() - of_the_place
+    assert SharedArguments.__optional_keys__ == arguments
 
 
 @virtual_time()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict, Unpack
 
+from fairway.channel.clock import Clock
 from fairway.channel.creation import create_reliable_channel, options_of
 from fairway.channel.inbox import MessageLoop
 from fairway.channel.open_stores import close_store
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.errors import ChannelClosedError, ConfigurationError
 from fairway.events import MessageReceived
+from fairway.identity import Identity, Members
 from fairway.nodes.node import WakuNode
-from fairway.options import Receive
+from fairway.options import Receive, ReliableChannelOptions
+from fairway.protocol.encryption import Encryption
+from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.storage.store_reader import StoreReader
 from fairway.type_checks import check_type
@@ -28,6 +31,19 @@ from fairway.waiters import Waiters
 
 _NAME: Final = "{channel}"
 """Where a content topic has the name of the channel."""
+
+
+class SharedArguments(TypedDict, total=False):
+    """The arguments of `create_reliable_channel` that `Channels` passes on."""
+
+    encryption: Encryption | None
+    options: ReliableChannelOptions | Mapping[str, Any] | None
+    receive: Receive | Callable[[MessageReceived], object]
+    identity: Identity | None
+    members: Members | Mapping[str, bytes | str] | None
+    require_signatures: bool | None
+    rln: RlnProofProvider | None
+    clock: Clock | None
 
 
 class Channels:
@@ -44,7 +60,7 @@ class Channels:
         store: str | PathLike[str] | SqliteStore,
         sender_id: str,
         content_topic: str,
-        **settings: Any,
+        **settings: Unpack[SharedArguments],
     ) -> None:
         """Name the store and the participant; nothing is opened yet.
 
@@ -61,7 +77,7 @@ class Channels:
         self._store = store if isinstance(store, SqliteStore) else SqliteStore(store)
         self._sender_id = sender_id
         self._content_topic = content_topic
-        self._settings = settings
+        self._settings: SharedArguments = settings
         self._channels: dict[str, ReliableChannel] = {}
         self._ready: dict[str, None] = {}
         """Names of the channels that may have unread messages, in the order of their turns."""
@@ -71,7 +87,7 @@ class Channels:
     def __repr__(self) -> str:
         return f"<Channels of {self._sender_id!r} in {str(self._store.path)!r}, {len(self._channels)} open>"
 
-    async def open(self, name: str, **settings: Any) -> ReliableChannel:
+    async def open(self, name: str, **settings: Unpack[SharedArguments]) -> ReliableChannel:
         """Return a channel, started; the same object as long as it is open. It is created if the store lacks it.
 
         ``settings`` are arguments of `create_reliable_channel` for this channel, such as its ``encryption``. They have
@@ -159,16 +175,15 @@ class Channels:
         if failures:
             raise failures[0]
 
-    async def _new(self, name: str, settings: dict[str, Any]) -> ReliableChannel:
+    async def _new(self, name: str, settings: SharedArguments) -> ReliableChannel:
         """Return a channel, not started. This does not let other tasks run."""
-        options = replace(options_of(settings.pop("options", None)), auto_start=False)
+        settings["options"] = replace(options_of(settings.get("options")), auto_start=False)
         channel = await create_reliable_channel(
             self._node,
             name,
             self._sender_id,
             self._content_topic.replace(_NAME, name),
             store=self._store.beside(),
-            options=options,
             **settings,
         )
         if settings.get("receive", Receive.LOOP) is Receive.LOOP:
@@ -231,6 +246,8 @@ class ChannelsLoop:
         return self._loop.in_hand.message
 
 
-def _check(settings: dict[str, Any]) -> None:
-    """Raise `TypeError` for a name that `create_reliable_channel` does not have, before a channel is opened."""
-    inspect.signature(create_reliable_channel).bind_partial(**settings)
+def _check(settings: SharedArguments) -> None:
+    """Raise `TypeError` for an unknown argument before a channel is opened."""
+    unknown = settings.keys() - SharedArguments.__optional_keys__
+    if unknown:
+        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
