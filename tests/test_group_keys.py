@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairway import ConfigurationError, GroupKeys, Identity
+from fairway import ConfigurationError, GroupKeys, Identity, StorageError
 from fairway.errors import DecodeError, DecryptionError, EncryptionError
 from fairway.protocol.encryption.epochs import MessageClosedError, signed_part
 from fairway.wire.group_keys import (
@@ -125,6 +125,12 @@ def test_wrong_use_is_told(group, tmp_path):
         group.remove("carol")
     with pytest.raises(ConfigurationError, match="is an administrator"):
         group.remove("alice")
+    with pytest.raises(ConfigurationError, match="'bob' is a member already"):
+        group.add("bob", key_of("bob"))
+    with pytest.raises(ConfigurationError, match="is that of 'bob'"):
+        group.add("robert", key_of("bob"))
+    with pytest.raises(ConfigurationError, match="whose key cannot change"):
+        group.add("alice", key_of("mallory"))
     with pytest.raises(ConfigurationError, match="ed25519"):
         group.add("carol", Identity(key_of("carol"), "secp256k1").public_key)
     with pytest.raises(ConfigurationError, match="exists"):
@@ -168,6 +174,32 @@ def test_administrators_who_begin_epochs_at_the_same_time_agree(tmp_path):
     assert alice.epoch == dave.epoch == carol.epoch
     with pytest.raises(DecryptionError):
         bob.decrypt(last)
+
+
+def test_an_administrator_killed_before_it_merged_merges_at_its_next_start(tmp_path, monkeypatch):
+    keys = {"dave": key_of("dave")}
+    alice = GroupKeys.create(tmp_path / "alice", identity_of("alice"), "alice", administrators=keys)
+    dave = joined(alice, tmp_path, "dave")
+    dave.decrypt(alice.encrypt(b"one"))
+    alice.add("bob", key_of("bob"))
+    dave.add("carol", key_of("carol"))
+    by_dave, fsync, calls = dave.encrypt(b"carol is here"), os.fsync, []
+
+    def fails_after_one_file(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 2:
+            raise OSError(28, "the process was killed")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails_after_one_file)
+        with pytest.raises(StorageError, match="was killed"):
+            alice.decrypt(by_dave)
+    assert alice.epoch == 2
+    again = GroupKeys.load(tmp_path / "alice", identity_of("alice"))
+    assert again.epoch == 3
+    assert dave.decrypt(again.encrypt(b"both are here")) == b"both are here"
+    assert again.members.keys() == dave.members.keys() == {"alice", "bob", "carol", "dave"}
 
 
 def test_only_an_administrator_begins_an_epoch(group, tmp_path):

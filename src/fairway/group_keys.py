@@ -163,7 +163,7 @@ class GroupKeys:
 
         ``name`` is the own sender id. ``administrators`` has the sender ids and public keys of other members who may
         add and remove members. The administrators of a group never change. Raises `ConfigurationError` if the file
-        exists or cannot be written.
+        exists, a `StorageError` if it cannot be written.
         """
         check_type("administrators", administrators, Mapping | None, "give public keys by sender id")
         keys = {_name(name): _own_key(identity)}
@@ -180,7 +180,7 @@ class GroupKeys:
 
         ``group_id`` is the `id` of the group; it proves who the administrators are. Until the key arrives over the
         channel, nothing can be read, and messages wait before they are sent. Raises `ConfigurationError` if the file
-        exists or cannot be written.
+        exists, a `StorageError` if it cannot be written.
         """
         _own_key(identity)
         try:
@@ -197,7 +197,9 @@ class GroupKeys:
     def load(cls, path: str | PathLike[str], identity: Identity) -> Self:
         """Return the keys in a file of `create` or `join`; raise `ConfigurationError` if it cannot be read."""
         _own_key(identity)
-        return cls(Path(path), identity, _read(Path(path)))
+        group = cls(Path(path), identity, _read(Path(path)))
+        group._merge()
+        return group
 
     def __repr__(self) -> str:
         return f"<GroupKeys {self.id[:8]}: epoch {self.epoch}, {len(self.members)} members, in {self._path}>"
@@ -230,20 +232,33 @@ class GroupKeys:
     def add(self, name: str, public_key: bytes | str, *, with_history: bool = False) -> None:
         """Add a member, who reads all messages from now on; ``with_history`` also the earlier ones.
 
-        ``name`` is its sender id, ``public_key`` that of its identity. Raises `ConfigurationError` for a wrong key, in
-        a group that is too large, and if this member is no administrator; a `StorageError` if the disk fails.
+        ``name`` is its sender id, ``public_key`` that of its identity. Raises `ConfigurationError` for a wrong key, a
+        key of another member, in a group that is too large, and if this member is no administrator; a `StorageError` if
+        the disk fails.
         """
         name, key = _name(name), _member_key(public_key)
+        entry = self.roster.entry(name)
+        owner = next((each.name for each in self.roster.present if each.public_key == key), name)
+        if owner != name:
+            raise ConfigurationError(f"the key of {name!r} is that of {owner!r}: each member has a key of its own")
+        if entry is not None and entry.public_key != key and self._is_of_administrator(entry):
+            raise ConfigurationError(f"{name!r} is an administrator, whose key cannot change: make a new group")
+        is_present = entry is not None and not entry.until_ms and entry.public_key == key
+        if is_present and not with_history:
+            raise ConfigurationError(f"{name!r} is a member already; with_history=True gives it the earlier keys")
         self._renew(lambda number: RosterEntry(name, key, number, 0 if with_history else number))
 
     def remove(self, name: str) -> None:
         """Remove a member, who cannot read what is encrypted with the new key. Raises as `add`."""
-        entry, record = self.roster.entry(name), self._record
+        entry = self.roster.entry(name)
         if entry is None or entry.until_ms:
             raise ConfigurationError(f"the group has no member {name!r}; it has {', '.join(self.members) or 'none'}")
-        if record is not None and entry.public_key in record.administrators:
+        if self._is_of_administrator(entry):
             raise ConfigurationError(f"{name!r} is an administrator, and cannot be removed: make a new group")
         self._renew(lambda number: replace(entry, changed=number, until_ms=_now_ms()))
+
+    def _is_of_administrator(self, entry: RosterEntry) -> bool:
+        return self._record is not None and entry.public_key in self._record.administrators
 
     def renew(self) -> None:
         """Begin an epoch with a new key for the same members. Raises as `add`."""
@@ -305,7 +320,6 @@ class GroupKeys:
                 epoch_id=epoch.epoch_id,
                 ciphertext=cipher.encrypt(self._tag + plaintext),
                 closed=notice,
-                closed_epoch_id=current.epoch_id,
             )
         )
 
@@ -359,10 +373,9 @@ class GroupKeys:
         return next((epoch for epoch in self._state.epochs if epoch.epoch_id == epoch_id), None)
 
     def _unreadable(self, message: GroupMessage) -> DecryptionError:
-        epoch = self._epoch(message.closed_epoch_id)
-        if epoch is None:
+        if self._current is None or not message.closed:
             return DecryptionError("this member has no key of the message's epoch")
-        message_id = cipher_of(epoch, CLOSED, self._state.group_id).decrypt(message.closed)
+        message_id = cipher_of(self._current, CLOSED, self._state.group_id).decrypt(message.closed)
         return MessageClosedError(message_id.decode())
 
     def _take(self, signed: SignedRecord) -> None:
@@ -397,11 +410,14 @@ class GroupKeys:
         learned = _State(group_id=self._state.group_id, record=signed, roster=roster, epochs=new)
         self._change(lambda state: state.joined(learned))
         self.keys_learned += bool(new)
+        self._merge()
+
+    def _merge(self) -> None:
+        """Begin an epoch if this administrator knows a change that the newest epoch does not have."""
         newest, current = self._record, self._current
         if newest is None or current is None or current.epoch_id != newest.epochs[0].epoch_id:
             return
         if self.is_administrator and tuple(Roster(roster_in(newest, current))) != tuple(self.roster):
-            # Another administrator began an epoch at the same time, and did not know a change.
             self._renew(None)
 
     def _renew(self, change: Callable[[int], RosterEntry] | None) -> None:

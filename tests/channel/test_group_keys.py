@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from dataclasses import replace
 
 import pytest
 
-from fairway import DeliveryFailedError, GroupKeys, Identity
+from fairway import ConfigurationError, DeliveryFailedError, GroupKeys, Identity
 from fairway.nodes.local import NetworkFaults
+from fairway.options import Profile
 from fairway.storage.memory_store import MemoryStore
 from groups import in_group, run_in_group
 from listening import heard_by
@@ -217,3 +219,32 @@ def test_an_administrator_killed_after_a_renewal_hands_the_key_out_after_its_res
         assert heard == {"bob": [b"one"], "dave": [b"one", b"two"]}
 
     run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@in_group()
+async def test_a_group_has_the_identity_and_the_members(group, tmp_path):
+    team = Team(group, tmp_path)
+    for wrong in ({"identity": identity_of("bob")}, {"members": {"bob": key_of("bob")}}):
+        with pytest.raises(ConfigurationError, match="leave out identity and members"):
+            await team.channel("alice", **wrong)
+    with pytest.raises(ConfigurationError, match="the name 'alice' in the group"):
+        await group.channel("alicia", encryption=team.keys["alice"])
+    await team.channel("alice", identity=identity_of("alice"))
+
+
+@pytest.mark.parametrize("profile", list(Profile), ids=lambda profile: profile.value)
+def test_long_messages_pass_renewals(tmp_path, profile):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob", "carol", has_stores=False)
+        options = replace(profile.options(), retry_interval_ms=2_000, max_retry_attempts=1_000)
+        options = replace(options, segmentation=replace(options.segmentation, segment_size_bytes=1_000))
+        channels = [await team.channel(name, options=options) for name in ("alice", "bob", "carol")]
+        receipts = []
+        for _ in range(3):
+            receipts += [await channel.send(channel.sender_id.encode() * 2_000, count=2) for channel in channels]
+            await asyncio.sleep(0.5)
+            team.keys["alice"].renew()
+        for receipt in receipts:
+            await receipt.delivered()
+
+    run_in_group(scenario, faults=NetworkFaults(loss=0.3))

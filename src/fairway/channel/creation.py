@@ -86,7 +86,7 @@ def create_reliable_channel(
     check_encryption(encryption)
     known: Members | Roster | Mapping[str, bytes | str] | None = members
     if isinstance(encryption, GroupKeys):
-        identity, known = identity or encryption.identity, encryption.roster if members is None else members
+        identity, known = _of_group(encryption, sender_id, identity, members)
     signing = _signing_of(channel_id, sender_id, identity, known, require_signatures)
     if identity is not None and isinstance(encryption, PayloadCipher | PayloadKeyRing):
         encryption = _signed_payloads(encryption, identity)
@@ -175,6 +175,20 @@ def _signing_of(
     if identity is None and known is None:
         return None
     return Signing(channel_id, sender_id, identity, known, required=required)
+
+
+def _of_group(group: GroupKeys, sender_id: str, identity: Identity | None, members: object) -> tuple[Identity, Roster]:
+    """Return the identity and the members of a group; raise `ConfigurationError` if others are given."""
+    if members is not None or (identity is not None and identity.public_key != group.identity.public_key):
+        raise ConfigurationError("a group has its identity and its members: leave out identity and members")
+    own = next(
+        (entry.name for entry in group.roster.present if entry.public_key == group.identity.public_key), sender_id
+    )
+    if own != sender_id:
+        raise ConfigurationError(
+            f"this member has the name {own!r} in the group: give it as sender_id, not {sender_id!r}"
+        )
+    return group.identity, group.roster
 
 
 def _signed_payloads(cipher: PayloadCipher | PayloadKeyRing, identity: Identity) -> PayloadCipher | PayloadKeyRing:

@@ -39,9 +39,7 @@ class GroupMessage(Struct, frozen=True, kw_only=True):
     record: SignedRecord | None = None
     """The record of the newest epoch, for members without its key."""
     closed: bytes = b""
-    """Encrypted id of the SDS message, for members who may not read ``ciphertext``."""
-    closed_epoch_id: bytes = b""
-    """Epoch whose key encrypted ``closed``."""
+    """Id of the SDS message, encrypted with the newest key, for members who may not read ``ciphertext``."""
 
 
 class SealedSecret(Struct, frozen=True):
@@ -97,7 +95,6 @@ def encode_message(message: GroupMessage) -> bytes:
         ciphertext=message.ciphertext,
         record=None if record is None else {"record": record.record, "signature": record.signature},
         closed=message.closed,
-        closed_epoch_id=message.closed_epoch_id,
     )
 
 
@@ -112,7 +109,6 @@ def decode_message(data: bytes) -> GroupMessage:
         ciphertext=held.ciphertext,
         record=record,
         closed=held.closed,
-        closed_epoch_id=held.closed_epoch_id,
     )
 
 

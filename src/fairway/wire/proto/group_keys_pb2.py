@@ -14,27 +14,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fairway/wire/proto/group_keys.proto\x12\x0c\x66\x61irway.wire\"\x8e\x01\n\x0cGroupMessage\x12\x10\n\x08\x65poch_id\x18\x01 \x01(\x0c\x12\x12\n\nciphertext\x18\x02 \x01(\x0c\x12/\n\x06record\x18\x03 \x01(\x0b\x32\x1f.fairway.wire.SignedGroupRecord\x12\x0e\n\x06\x63losed\x18\x04 \x01(\x0c\x12\x17\n\x0f\x63losed_epoch_id\x18\x05 \x01(\x0c\"6\n\x11SignedGroupRecord\x12\x0e\n\x06record\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xba\x01\n\x0bGroupRecord\x12\x0c\n\x04salt\x18\x01 \x01(\x0c\x12\x16\n\x0e\x61\x64ministrators\x18\x02 \x03(\x0c\x12\x0e\n\x06signer\x18\x03 \x01(\r\x12\x0e\n\x06number\x18\x04 \x01(\r\x12+\n\x07secrets\x18\x05 \x03(\x0b\x32\x1a.fairway.wire.SealedSecret\x12(\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x18.fairway.wire.WrappedKey\x12\x0e\n\x06roster\x18\x07 \x01(\x0c\".\n\x0cSealedSecret\x12\x0e\n\x06member\x18\x01 \x01(\x0c\x12\x0e\n\x06sealed\x18\x02 \x01(\x0c\",\n\x0bGroupSecret\x12\r\n\x05since\x18\x01 \x01(\r\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\"Q\n\nWrappedKey\x12\x10\n\x08\x65poch_id\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x10\n\x08since_ms\x18\x03 \x01(\x04\x12\x0f\n\x07wrapped\x18\x04 \x01(\x0c\"9\n\x0bGroupRoster\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.fairway.wire.RosterEntry\"a\n\x0bRosterEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12\x0f\n\x07\x63hanged\x18\x03 \x01(\r\x12\r\n\x05since\x18\x04 \x01(\r\x12\x10\n\x08until_ms\x18\x05 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fairway/wire/proto/group_keys.proto\x12\x0c\x66\x61irway.wire\"u\n\x0cGroupMessage\x12\x10\n\x08\x65poch_id\x18\x01 \x01(\x0c\x12\x12\n\nciphertext\x18\x02 \x01(\x0c\x12/\n\x06record\x18\x03 \x01(\x0b\x32\x1f.fairway.wire.SignedGroupRecord\x12\x0e\n\x06\x63losed\x18\x04 \x01(\x0c\"6\n\x11SignedGroupRecord\x12\x0e\n\x06record\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xba\x01\n\x0bGroupRecord\x12\x0c\n\x04salt\x18\x01 \x01(\x0c\x12\x16\n\x0e\x61\x64ministrators\x18\x02 \x03(\x0c\x12\x0e\n\x06signer\x18\x03 \x01(\r\x12\x0e\n\x06number\x18\x04 \x01(\r\x12+\n\x07secrets\x18\x05 \x03(\x0b\x32\x1a.fairway.wire.SealedSecret\x12(\n\x06\x65pochs\x18\x06 \x03(\x0b\x32\x18.fairway.wire.WrappedKey\x12\x0e\n\x06roster\x18\x07 \x01(\x0c\".\n\x0cSealedSecret\x12\x0e\n\x06member\x18\x01 \x01(\x0c\x12\x0e\n\x06sealed\x18\x02 \x01(\x0c\",\n\x0bGroupSecret\x12\r\n\x05since\x18\x01 \x01(\r\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\"Q\n\nWrappedKey\x12\x10\n\x08\x65poch_id\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x10\n\x08since_ms\x18\x03 \x01(\x04\x12\x0f\n\x07wrapped\x18\x04 \x01(\x0c\"9\n\x0bGroupRoster\x12*\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x19.fairway.wire.RosterEntry\"a\n\x0bRosterEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npublic_key\x18\x02 \x01(\x0c\x12\x0f\n\x07\x63hanged\x18\x03 \x01(\r\x12\r\n\x05since\x18\x04 \x01(\r\x12\x10\n\x08until_ms\x18\x05 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fairway.wire.proto.group_keys_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_GROUPMESSAGE']._serialized_start=54
-  _globals['_GROUPMESSAGE']._serialized_end=196
-  _globals['_SIGNEDGROUPRECORD']._serialized_start=198
-  _globals['_SIGNEDGROUPRECORD']._serialized_end=252
-  _globals['_GROUPRECORD']._serialized_start=255
-  _globals['_GROUPRECORD']._serialized_end=441
-  _globals['_SEALEDSECRET']._serialized_start=443
-  _globals['_SEALEDSECRET']._serialized_end=489
-  _globals['_GROUPSECRET']._serialized_start=491
-  _globals['_GROUPSECRET']._serialized_end=535
-  _globals['_WRAPPEDKEY']._serialized_start=537
-  _globals['_WRAPPEDKEY']._serialized_end=618
-  _globals['_GROUPROSTER']._serialized_start=620
-  _globals['_GROUPROSTER']._serialized_end=677
-  _globals['_ROSTERENTRY']._serialized_start=679
-  _globals['_ROSTERENTRY']._serialized_end=776
+  _globals['_GROUPMESSAGE']._serialized_start=53
+  _globals['_GROUPMESSAGE']._serialized_end=170
+  _globals['_SIGNEDGROUPRECORD']._serialized_start=172
+  _globals['_SIGNEDGROUPRECORD']._serialized_end=226
+  _globals['_GROUPRECORD']._serialized_start=229
+  _globals['_GROUPRECORD']._serialized_end=415
+  _globals['_SEALEDSECRET']._serialized_start=417
+  _globals['_SEALEDSECRET']._serialized_end=463
+  _globals['_GROUPSECRET']._serialized_start=465
+  _globals['_GROUPSECRET']._serialized_end=509
+  _globals['_WRAPPEDKEY']._serialized_start=511
+  _globals['_WRAPPEDKEY']._serialized_end=592
+  _globals['_GROUPROSTER']._serialized_start=594
+  _globals['_GROUPROSTER']._serialized_end=651
+  _globals['_ROSTERENTRY']._serialized_start=653
+  _globals['_ROSTERENTRY']._serialized_end=750
 # @@protoc_insertion_point(module_scope)

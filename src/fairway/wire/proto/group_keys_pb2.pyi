@@ -6,18 +6,16 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GroupMessage(_message.Message):
-    __slots__ = ("epoch_id", "ciphertext", "record", "closed", "closed_epoch_id")
+    __slots__ = ("epoch_id", "ciphertext", "record", "closed")
     EPOCH_ID_FIELD_NUMBER: _ClassVar[int]
     CIPHERTEXT_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
-    CLOSED_EPOCH_ID_FIELD_NUMBER: _ClassVar[int]
     epoch_id: bytes
     ciphertext: bytes
     record: SignedGroupRecord
     closed: bytes
-    closed_epoch_id: bytes
-    def __init__(self, epoch_id: _Optional[bytes] = ..., ciphertext: _Optional[bytes] = ..., record: _Optional[_Union[SignedGroupRecord, _Mapping]] = ..., closed: _Optional[bytes] = ..., closed_epoch_id: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, epoch_id: _Optional[bytes] = ..., ciphertext: _Optional[bytes] = ..., record: _Optional[_Union[SignedGroupRecord, _Mapping]] = ..., closed: _Optional[bytes] = ...) -> None: ...
 
 class SignedGroupRecord(_message.Message):
     __slots__ = ("record", "signature")
