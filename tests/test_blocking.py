@@ -288,3 +288,16 @@ def test_the_members_of_a_group_change_in_a_script(tmp_path: Path) -> None:
         alice.send(b"welcome").delivered(timeout=_PATIENCE_S)
         assert bytes(next(iter(alice))) == b"may I come aboard?"
         assert bytes(next(iter(bob))) == b"welcome"
+
+
+def test_a_thread_publishes_a_snapshot_from_which_another_starts() -> None:
+    with _pair() as (alice, bob):
+        for text in (b"1", b"2", b"3"):
+            alice.send(text)
+        messages = iter(bob)
+        assert [messages.next(timeout=_PATIENCE_S).payload for _ in range(2)] == [b"1", b"2"]
+        bob.snapshot(b"1 and 2").delivered(timeout=_PATIENCE_S)
+        snapshot = alice.latest_snapshot()
+        assert snapshot is not None
+        assert (bytes(snapshot), snapshot.sender_id) == (b"1 and 2", "bob")
+        assert [each.payload for each in snapshot.later] == [b"3"]

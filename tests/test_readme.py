@@ -37,6 +37,7 @@ PAGES = (
     "docs/identity.md",
     "docs/group-keys.md",
     "docs/requests.md",
+    "docs/snapshots.md",
     "docs/presence.md",
     "docs/testing.md",
     "docs/node.md",

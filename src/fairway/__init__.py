@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
     from fairway.channel.reliable_channel import ReliableChannel
     from fairway.channel.requests import Reply, Request
+    from fairway.channel.snapshots import Snapshot
     from fairway.group_keys import GroupKeys
     from fairway.identity import Identity, Members
     from fairway.nodes.connecting import connect
@@ -117,6 +118,7 @@ __all__ = [
     "SdsConfig",
     "SegmentationConfig",
     "SendExpiredError",
+    "Snapshot",
     "StatusChanged",
     "StorageError",
     "WakuNode",
@@ -135,6 +137,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of these
             "fairway.channel.receipt": ("Acknowledgement", "EphemeralReceipt", "Progress", "Receipt"),
             "fairway.channel.reliable_channel": ("ReliableChannel",),
             "fairway.channel.requests": ("Reply", "Request"),
+            "fairway.channel.snapshots": ("Snapshot",),
             "fairway.group_keys": ("GroupKeys",),
             "fairway.identity": ("Identity", "Members"),
             "fairway.nodes.connecting": ("connect",),

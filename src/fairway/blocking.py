@@ -37,6 +37,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, U
 from fairway import files
 from fairway.channel import creation
 from fairway.channel.channels import Channels, SharedArguments
+from fairway.channel.inbox import READING_THREAD
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request, RequestLoop
@@ -122,6 +123,7 @@ def _loop_thread() -> _LoopThread:
 
 
 def _wait(coroutine: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
+    READING_THREAD.set(threading.get_ident())
     return _loop_thread().wait(coroutine, timeout)
 
 
@@ -326,6 +328,8 @@ class BlockingChannel(_Blocking[ReliableChannel]):
 
     send = _sending(ReliableChannel.send)
     request = _waiting(ReliableChannel.request)
+    snapshot = _sending(ReliableChannel.snapshot)
+    latest_snapshot = _waiting(ReliableChannel.latest_snapshot)
     start = _waiting(ReliableChannel.start)
     stop = _waiting(ReliableChannel.stop)
     close = _waiting(ReliableChannel.close)

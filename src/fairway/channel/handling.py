@@ -88,6 +88,12 @@ class MessageHandling:
 
         self._timers[number] = asyncio.get_running_loop().call_later(seconds, due)
 
+    def in_hand_of_caller(self) -> set[int | None]:
+        """Return the number of the message that the handler has, if the caller is the handler."""
+        handled, handler = self._inbox.handled, self._handler
+        is_handler = handler is not None and handler.task is not None and handler.task is asyncio.current_task()
+        return {handled.number} if handled is not None and is_handler else set()
+
     def take_back(self, number: int) -> bool:
         """Reset the count of a message that is handed over again; return whether it was set aside."""
         if self.set_aside.pop(number, None) is None:

@@ -14,8 +14,10 @@ of a message is unique in its store and never changes. Every start hands over al
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Final, Self
 from weakref import WeakSet
@@ -29,6 +31,15 @@ from fairway.waiters import Waiters
 
 _MAX_EPHEMERAL: Final = 1_000
 """Largest number of ephemeral messages that wait for a slow reader; further ones are dropped."""
+
+
+READING_THREAD: Final[ContextVar[int | None]] = ContextVar("READING_THREAD", default=None)
+"""The thread of `fairway.blocking` for which a task of the event loop runs."""
+
+
+def reader() -> object:
+    """Return what runs the current code: the thread of `fairway.blocking`, or else the task."""
+    return READING_THREAD.get() or asyncio.current_task()
 
 
 class Delivered(Struct, frozen=True, eq=False):
@@ -57,8 +68,8 @@ class Inbox:
         """The numbers of held messages that no reader gets: requests, until they are answered."""
         self._postponed: set[int] = set()
         """The numbers of held messages that no reader has and that are handed over again later."""
-        self._coming: dict[int, int] = {}
-        """Payload bytes of the messages that the store still writes, by number: they take up room already."""
+        self._coming: dict[int, MessageReceived] = {}
+        """The messages that the store still writes, by number: they take up room already."""
         self._coming_bytes = 0
         self._ephemeral = 0
         self._ephemeral_unread = 0
@@ -94,7 +105,7 @@ class Inbox:
 
     def expect(self, number: int, message: MessageReceived) -> None:
         """Keep room for a message that is put as soon as it is durable."""
-        self._coming[number] = len(message.payload)
+        self._coming[number] = message
         self._coming_bytes += len(message.payload)
 
     def put(self, delivered: Delivered, *, aside: bool = False) -> None:
@@ -107,7 +118,8 @@ class Inbox:
             self._ephemeral_unread += 1
             key = self._ephemeral
         else:
-            self._coming_bytes -= self._coming.pop(key, 0)
+            if self._coming.pop(key, None) is not None:
+                self._coming_bytes -= len(delivered.message.payload)
             self._held[key] = delivered
             self.unread_bytes += len(delivered.message.payload)
         if aside and delivered.number is not None:
@@ -221,6 +233,14 @@ class Inbox:
         """The payload bytes of these messages."""
         return self.unread_bytes + self._coming_bytes
 
+    def unfinished(self) -> dict[int, MessageReceived]:
+        """Return the messages that are held or still being written, by number, in the order of delivery."""
+        return {number: delivered.message for number, delivered in self._held.items()} | self._coming
+
+    def in_hand_of_caller(self) -> set[int | None]:
+        """Return the numbers of the messages that loops have returned to the calling task, or to its thread."""
+        return {loop.in_hand.number for loop in self._loops if loop.in_hand is not None and loop.reader == reader()}
+
     def finish_in_hand(self) -> None:
         """Finish all messages that loops have taken, including loops that no longer exist."""
         for number in [each for each in self._held if each not in self._unread and each not in self._aside]:
@@ -245,6 +265,8 @@ class MessageLoop:
         self.in_hand: Delivered | None = None
         """The message that was returned last, if it is not finished."""
         self.inbox = inbox
+        self.reader: object = None
+        """What asked for it (`reader`)."""
         self._binding = LoopBinding("the loop over messages")
 
     def __aiter__(self) -> Self:
@@ -269,7 +291,7 @@ class MessageLoop:
         return None if delivered is None else self._hand(delivered)
 
     def _hand(self, delivered: Delivered) -> MessageReceived:
-        self.in_hand = delivered
+        self.in_hand, self.reader = delivered, reader()
         if self.inbox.received is not None:
             self.inbox.received(delivered.message)
         return delivered.message

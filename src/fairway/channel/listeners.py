@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from fairway.channel.inbox import Delivered, Inbox
+from fairway.channel.inbox import Delivered, Inbox, reader
 from fairway.errors import ConfigurationError, copy_of
 from fairway.events import EVENT_NAMES, Event, HandlerFailed, MessageReceived
 from fairway.foreign_code import ForeignCode
@@ -80,6 +80,8 @@ class SerialHandler:
         self._done = done
         self._is_busy = False
         self._is_proceeding = False
+        self.task: asyncio.Task[None] | None = None
+        """The task of the last call of a coroutine function."""
 
     def proceed(self) -> None:
         """Call the handler with the waiting arguments, unless it is busy; call this for each new argument."""
@@ -107,7 +109,7 @@ class SerialHandler:
             ended(error)
             return
         if inspect.isawaitable(result):
-            self._calls.spawn(_awaited(result, what, ended), what, failed=ended)
+            self.task = self._calls.spawn(_awaited(result, what, ended), what, failed=ended)
         else:
             ended(None)
 
@@ -120,7 +122,9 @@ class EventStream:
         self._inbox = inbox
         self._finishes = finishes
         self._binding = LoopBinding("the loop over events")
-        self._in_hand: Delivered | None = None
+        self.in_hand: Delivered | None = None
+        self.reader: object = None
+        """What asked for it (`fairway.channel.inbox.reader`)."""
         self._failure: BaseException | None = None
 
     def close(self, failure: BaseException | None = None) -> None:
@@ -134,13 +138,13 @@ class EventStream:
     async def __anext__(self) -> Event:
         """Finish the previous event, and wait for the next one."""
         self._binding.check()
-        in_hand, self._in_hand = self._in_hand, None
+        in_hand, self.in_hand = self.in_hand, None
         # A later start hands over a new object for each unfinished message; only the newest may finish it.
         if in_hand is not None and self._finishes and self._inbox.held(in_hand.number) is in_hand:
             self._inbox.finish(in_hand.number)
         async for event, delivered in self.told:
             if delivered is None or self._inbox.held(delivered.number) in {None, delivered}:
-                self._in_hand = delivered
+                self.in_hand, self.reader = delivered, reader()
                 if delivered is not None and self._finishes and self._inbox.received is not None:
                     self._inbox.received(delivered.message)
                 return event
@@ -193,6 +197,11 @@ class Listeners:
         self._streams.append(stream)
         self._begin_soon()
         return stream
+
+    def in_hand_of_caller(self) -> set[int | None]:
+        """Return the numbers of the messages that loops over events have returned to the calling task or thread."""
+        in_hand = ((stream.in_hand, stream.reader) for stream in self._streams)
+        return {each.number for each, by in in_hand if self._finishes and each is not None and by == reader()}
 
     def dropped(self) -> int:
         """Return the number of events that slow readers lost."""

@@ -29,6 +29,7 @@ from fairway.channel.listeners import EventStream, Handler, Listeners
 from fairway.channel.open_stores import close_store, open_store
 from fairway.channel.receipt import EphemeralReceipt, Progress, Receipt, ReceiptBook
 from fairway.channel.requests import LONGEST_DEADLINE_S, Reply, RequestDesk, RequestHandler, RequestLoop
+from fairway.channel.snapshots import HISTORY_PAGE, Snapshot, is_later, look_at, snapshot_of
 from fairway.channel.statistics import ChannelStatistics
 from fairway.channel.trouble_log import TROUBLES, TroubleLog
 from fairway.environment import environment
@@ -63,13 +64,14 @@ from fairway.protocol.ratelimit.membership import Membership
 from fairway.protocol.sds.presence import Member
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.signing import Signing
+from fairway.protocol.snapshots import KnownSnapshot
 from fairway.protocol.stack import Stack
 from fairway.protocol.statistics import Gap
 from fairway.storage.channel_store import ChannelStore, SendOutcome, Write
 from fairway.storage.sqlite_store import SqliteStore
 from fairway.type_checks import check_callback, check_fields, check_type
 from fairway.visible import visible
-from fairway.wire.envelope import Envelope
+from fairway.wire.envelope import Envelope, EnvelopeKind
 
 if TYPE_CHECKING:
     from fairway.channel.telemetry import Telemetry
@@ -148,6 +150,8 @@ class ReliableChannel:
         self._turn = asyncio.Lock()
         """Waiting sends continue in the order of their calls."""
         self._sends_waiting = 0
+        self._snapshots = asyncio.Lock()
+        """Held by a snapshot until it is accepted."""
         self._batches = SendBatches(options.batch_ms, self._clock, self._receipts, self._started, self._room)
         # Options that cannot work raise here, not at the first start.
         self._new_stack()
@@ -170,6 +174,10 @@ class ReliableChannel:
         Does nothing if the channel is started. Raises `ChannelClosedError` after `close`, a `StorageError` if the store
         cannot be used, and `NodeUnavailableError` if the node is closed.
         """
+        await self._start(handles=True)
+
+    async def _start(self, *, handles: bool) -> None:
+        """Start; with ``handles`` the handler of messages is called."""
         self._open()
         async with self._lifecycle:
             self._open()
@@ -201,7 +209,8 @@ class ReliableChannel:
                     if number not in late:
                         self._hand_over(Delivered(number, message))
                 await engine.start(stored.changes, stored.first_number)
-                self._handling.start()
+                if handles:
+                    self._handling.start()
             except BaseException:
                 await self._end_engine()
                 close_store(self)
@@ -301,6 +310,10 @@ class ReliableChannel:
         deadline: float | timedelta | None,
     ) -> Receipt:
         """Send a message (`send`)."""
+        if self._snapshots.locked():
+            # The state of a snapshot that waits for room does not contain this message.
+            async with self._snapshots:
+                pass
         payload, deadline_ms = _bytes_of(payload), _milliseconds_of(deadline)
         names = wanted_names(count, by, self.sender_id)
         if request_id is None and self._batches.takes(payload):
@@ -322,31 +335,9 @@ class ReliableChannel:
             # The store may be writing the first send.
             await self._started().durable()
             return known
-        engine = self._started()
-        now_ms = self._clock()
-        try:
-            accepted = engine.stack.send(
-                payload,
-                now_ms,
-                required_count=count,
-                required_from=names,
-                request_id=request_id,
-                deadline_ms=deadline_ms,
-            )
-        except LocalError as error:
-            self._refuse(payload, error, request_id)
-            raise
-        receipt = self._receipts.new(accepted.request_id, accepted.message_id)
-        if known is not None:
-            receipt.reopen(count, names)
-        try:
-            durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
-            if durable is not None:
-                # Cancellation of the caller does not cancel the write.
-                await durable
-        except StorageError as error:
-            raise _unsure(error, accepted.request_id) from error
-        return receipt
+        return await self._accept_now(
+            payload, count=count, names=names, request_id=request_id, deadline_ms=deadline_ms, known=known
+        )
 
     async def send_ephemeral(self, payload: Envelope | bytes) -> EphemeralReceipt:
         """Send a message that may be lost, such as "is typing" (RELIABLE-CHANNEL-API, "Ephemeral messages").
@@ -374,6 +365,61 @@ class ReliableChannel:
         receipt = self._receipts.new_ephemeral(accepted.request_id, accepted.message_id)
         engine.carry_out(accepted.effects)
         return receipt
+
+    async def snapshot(self, state: bytes) -> Receipt:
+        """Publish a state of the application, so that newcomers start from it (`latest_snapshot`).
+
+        The state must contain all received messages that are finished, and all that this participant has sent. In the
+        body of a loop or in a handler it also contains the message in hand: call this after applying that message. In
+        any other task, first `finish` a message that is applied and still in hand.
+
+        A snapshot is sent like a message, but no participant gets it as one. Raises what `send` raises, among them
+        `MessageTooLargeError` for a state that does not fit ``segmentation.max_message_size_bytes``.
+        """
+        check_type("state", state, bytes, "give what the application needs to go on")
+        in_hand = {
+            *self._inbox.in_hand_of_caller(),
+            *self._listeners.in_hand_of_caller(),
+            *self._handling.in_hand_of_caller(),
+        }
+        unfinished = self._unfinished()
+        covered = self._started().stack.snapshots.coverage(
+            [message for number, message in sorted(unfinished.items()) if number not in in_hand], self._clock()
+        )
+        payload = Envelope(state, kind=EnvelopeKind.SNAPSHOT, coverage=covered).encode()
+        try:
+            async with self._snapshots:
+                await self._batches.flushed()
+                await self._room()
+                return await self._accept_now(payload)
+        except MessageTooLargeError as error:
+            hint = (
+                f"the state has {len(state)} bytes of these; raise max_message_size_bytes, or send the state as a file"
+            )
+            raise MessageTooLargeError(error.size_bytes, error.limit_bytes, hint) from error
+
+    async def latest_snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot of the channel to start from, or None; call it before receiving messages.
+
+        The application takes its state in place of its own, and applies the messages of `Snapshot.later`. From then on
+        the channel hands over the messages that neither contains, each once, and no others. So call it only to start:
+        in a new program, or in one that has lost its state or fallen far behind.
+
+        It searches the part of the store node's archive that this participant has not read, from the newest message
+        back, and repeats queries that fail; `asyncio.timeout` bounds it. Without a store node it returns the newest
+        snapshot that arrived. If the channel is not started, it runs only for the search. A channel with a handler is
+        created with ``auto_start=False``, and started once the application has the state.
+
+        Raises `ChannelClosedError` if the channel stops during the search, and a `StorageError` if the store failed.
+        """
+        self._open()
+        if self._engine is not None:
+            return await self._start_from_latest()
+        await self._start(handles=False)
+        try:
+            return await self._start_from_latest()
+        finally:
+            await self.stop()
 
     async def request(
         self,
@@ -715,6 +761,87 @@ class ReliableChannel:
         self._requests.end(error)
         self._listeners.end(error)
 
+    async def _accept_now(
+        self,
+        payload: bytes,
+        *,
+        count: int = 1,
+        names: frozenset[str] = frozenset(),
+        request_id: str | None = None,
+        deadline_ms: int | None = None,
+        known: Receipt | None = None,
+    ) -> Receipt:
+        """Accept a send for which there is room, before anything else runs; return once the store holds it."""
+        engine, now_ms = self._started(), self._clock()
+        try:
+            accepted = engine.stack.send(
+                payload,
+                now_ms,
+                required_count=count,
+                required_from=names,
+                request_id=request_id,
+                deadline_ms=deadline_ms,
+            )
+        except LocalError as error:
+            self._refuse(payload, error, request_id)
+            raise
+        receipt = self._receipts.new(accepted.request_id, accepted.message_id)
+        if known is not None:
+            receipt.reopen(count, names)
+        try:
+            durable = engine.send(accepted, payload, now_ms, is_repeated=known is not None)
+            if durable is not None:
+                # Cancellation of the caller does not cancel the write.
+                await durable
+        except StorageError as error:
+            raise _unsure(error, accepted.request_id) from error
+        return receipt
+
+    async def _start_from_latest(self) -> Snapshot | None:
+        engine = self._started()
+        known = await self._found_snapshot(engine)
+        if self._started() is not engine:
+            return await self._start_from_latest()
+        if known is None:
+            return None
+        engine.carry_out(engine.stack.start_from(known, self._clock()))
+        coverage = known.coverage(self._clock())
+        await engine.durable()
+        unfinished = self._unfinished()
+        for number, message in unfinished.items():
+            if self._is_covered(message):
+                self._inbox.drop(number)
+                self._finished(number)
+        pages = [await self.history(HISTORY_PAGE)]
+        while len(pages[0]) == HISTORY_PAGE:
+            pages.insert(0, await self.history(HISTORY_PAGE, before=pages[0][0]))
+        waiting = {message.order_key for message in (unfinished | self._unfinished()).values()}
+        later = (each for page in pages for each in page if each.order_key not in waiting and is_later(each, coverage))
+        return snapshot_of(known, later)
+
+    async def _found_snapshot(self, engine: Engine) -> KnownSnapshot | None:
+        """Return the newest snapshot: the known one, or a newer one in the archive of the store node."""
+        search = engine.stack.search_snapshots(self._clock()) if self._node.status.store else None
+        if search is None:
+            return engine.stack.snapshots.newest
+
+        def is_wanted() -> bool:
+            return self._started() is engine and not search.is_done
+
+        await engine.retriever.look_back(search.query, lambda routed: look_at(search, routed, self._clock()), is_wanted)
+        return search.found
+
+    def _unfinished(self) -> dict[int, MessageReceived]:
+        """Return the received messages that the application has not finished, by number."""
+        aside = {number: self._store.message(number) for number in self._handling.set_aside}
+        return {number: each for number, each in aside.items() if each is not None} | self._inbox.unfinished()
+
+    def _is_covered(self, message: MessageReceived) -> bool:
+        """Return whether the snapshot from which this participant started covers a message."""
+        start = None if self._engine is None else self._engine.stack.sds.start
+        key = message.order_key
+        return start is not None and key is not None and start.covers(message.sender_id, *key)
+
     async def _sent_before(self, payload: bytes, request_id: str) -> Receipt | None:
         """Return the receipt of an earlier send with an id, with its outcome if it has ended, or None."""
         engine = self._started()
@@ -765,6 +892,11 @@ class ReliableChannel:
         self._listeners.tell(event)
 
     def _hand_over(self, delivered: Delivered) -> None:
+        engine = self._engine
+        if engine is not None and engine.stack.sds.start is not None and self._is_covered(delivered.message):
+            self._inbox.put(delivered, aside=True)
+            self._inbox.finish(delivered.number)
+            return
         if self._requests.takes(delivered):
             return
         if delivered.number is not None or self._receive is not Receive.EVENTS:

@@ -29,7 +29,7 @@ from fairway.events import Limit, LimitReached, StoreRefused
 from fairway.foreign_code import ForeignCode
 from fairway.nodes.node import RoutedMessage, StorePage, StoreQuery, WakuNode
 from fairway.protocol.effects import Effect, Emit, QueryStore
-from fairway.protocol.incoming.catching_up import Backwards, PagedReading, PageRead, Step, TimeAway
+from fairway.protocol.incoming.catching_up import Backwards, NewestFirst, PagedReading, PageRead, Step, TimeAway
 from fairway.protocol.incoming.retrieval import MAX_HASHES_PER_QUERY, QueryBudget
 from fairway.protocol.stack import Stack
 from fairway.units import MS_PER_S, NS_PER_MS
@@ -84,6 +84,8 @@ class Retriever:
         self._take_in = take_in
         self._processed = processed
         self._is_limited = False
+        self._looks_back = 0
+        """Calls of `look_back` under way; meanwhile the time offline is not read."""
         self._hashes: dict[bytes, int] = {}
         """Wanted hashes, the longest waiting first, each with the number of earlier queries for it."""
         self._by_time: deque[Backwards] = deque()
@@ -141,7 +143,7 @@ class Retriever:
             return False
         match turn:
             case _Turn.TIME_AWAY:
-                return self._time_away is not None
+                return self._time_away is not None and not self._looks_back
             case _Turn.HASHES:
                 return bool(self._hashes)
             case _Turn.BACKWARDS:
@@ -211,6 +213,35 @@ class Retriever:
         if not reading.take(_found_on(page), page.cursor) or (is_enough and not self._stack.has_gaps):
             self._backwards = None
 
+    async def look_back(
+        self, query: QueryStore, look: Callable[[RoutedMessage], Awaitable[None]], is_wanted: Callable[[], bool]
+    ) -> None:
+        """Pass the stored messages before the end of a query to ``look``, page by page, the newest page first.
+
+        The channel does not process them. It ends if ``is_wanted`` returns False, or the store has no more messages. A
+        page that does not arrive is requested again.
+        """
+        reading = NewestFirst(query)
+        self._looks_back += 1
+        try:
+            while is_wanted():
+                await self._permission()
+                question = replace(self._between(None, reading.end_ns), newest_first=True)
+                try:
+                    page, _ = await self._page(question, reading.cursor, look)
+                except StoreRefusedError as error:
+                    if self._refused(reading, error) is Step.DONE:
+                        return
+                except StoreQueryError:
+                    reading.failed()
+                else:
+                    if not reading.take(_found_on(page), page.cursor):
+                        return
+                await asyncio.sleep(reading.pause_s)
+        finally:
+            self._looks_back -= 1
+            self._arrived.set()
+
     def _next_by_time(self) -> Backwards:
         """Take the oldest query by time. A query without a read page is joined with queries that overlap it."""
         reading = self._by_time.popleft()
@@ -270,7 +301,12 @@ class Retriever:
             self._carry_out((Emit(event=event),))
         return step
 
-    async def _page(self, question: StoreQuery, cursor: bytes | None) -> tuple[StorePage, bool]:
+    async def _page(
+        self,
+        question: StoreQuery,
+        cursor: bytes | None,
+        take_in: Callable[[RoutedMessage], Awaitable[None]] | None = None,
+    ) -> tuple[StorePage, bool]:
         """Query a page and process its messages; the caller has permission for the query.
 
         Return the page without wrong messages, and whether there were any. Raises `StoreQueryError` if no page was
@@ -302,7 +338,7 @@ class Retriever:
                 if routed.message.timestamp_ns and (routed.pubsub_topic, routed.message.content_topic) == topics
             )
         for message in messages:
-            await self._take_in(message)
+            await (take_in or self._take_in)(message)
             self.retrieved += 1
         await self._processed()
         return StorePage(messages=messages, cursor=page.cursor), mismatches > 0

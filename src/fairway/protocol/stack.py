@@ -25,7 +25,7 @@ from dataclasses import asdict, replace
 from typing import Final, NamedTuple
 
 from fairway.errors import ConfigurationError, EmptyPayloadError, MessageTooLargeError, RlnError, RlnErrorKind
-from fairway.events import ChannelStatus, Event, StatusChanged
+from fairway.events import ChannelStatus, Event, OrderKey, StatusChanged
 from fairway.options import ReliableChannelOptions
 from fairway.protocol.effects import Change, Effect, NodeAnswer, Persist, Placed, QueryStore, emit
 from fairway.protocol.encryption import Encryption
@@ -43,6 +43,7 @@ from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
 from fairway.protocol.outgoing.transmission_queue import Transmission
 from fairway.protocol.ratelimit import EpochQuota, Membership, QuotaSource
+from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.outcome import (
     ContentRefusal,
     DependenciesLost,
@@ -59,8 +60,11 @@ from fairway.protocol.segmentation.outcomes import GIVEN_UP, HASH_MISMATCH, Refu
 from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.protocol.shared import Shared
 from fairway.protocol.signing import Signing
+from fairway.protocol.snapshots import KnownSnapshot, Snapshots, SnapshotSearch, is_snapshot
 from fairway.protocol.stack_state import StackState
 from fairway.protocol.statistics import Gap, StackStatistics
+from fairway.units import NS_PER_MS
+from fairway.wire.envelope import ENVELOPE_PREFIX
 from fairway.wire.sds import Kind, SdsMessage
 from fairway.wire.waku_message import WakuMessage
 
@@ -149,7 +153,11 @@ class Stack:
         self._next_sweep_at = now_ms + options.sweep_in_buf_interval_ms
         self._status = ChannelStatus.SYNCED
         self._now_ms = now_ms
-        self._state = StackState(shared, self._sending, self._undelivered, self._query_on_connect, self._jitter)
+        self.snapshots = Snapshots(shared, self._undelivered, self._query_on_connect)
+        self._undelivered.is_taken = self.snapshots.takes
+        self._state = StackState(
+            shared, self._sending, self._undelivered, self._query_on_connect, self.snapshots, self._jitter
+        )
 
     def send(
         self,
@@ -196,6 +204,10 @@ class Stack:
             deadline_ms=deadline_ms,
         )
         self._sending.sends.begin(request, segments)
+        if payload.startswith(ENVELOPE_PREFIX) and is_snapshot(payload):
+            key = OrderKey(self.next_lamport(now_ms), request.request_id)
+            own = KnownSnapshot(key, self.sds.sender_id, now_ms * NS_PER_MS, payload, request.request_id)
+            self.snapshots.note(own)
         effects = self._drain_outgoing(now_ms) + emit(*self._sending.note_queued(request, now_ms))
         self.sync_timer.content_sent(now_ms)
         return Accepted(request.request_id, message_id, self._finish(effects, now_ms))
@@ -456,6 +468,27 @@ class Stack:
         self._update_wait_clock(now_ms)
         return self._finish([], now_ms)
 
+    def search_snapshots(self, now_ms: int) -> SnapshotSearch | None:
+        """Return a search for a newer snapshot than the known one; None if all stored messages were read."""
+        unread = self._query_on_connect.unread(now_ms)
+        return None if unread is None else self.snapshots.search(self._opener, self._admits, unread)
+
+    def start_from(self, snapshot: KnownSnapshot, now_ms: int) -> tuple[Effect, ...]:
+        """Count the messages that a snapshot covers as known, and read those after it.
+
+        Covered messages are neither handed over nor waited for.
+        """
+        self.snapshots.note(snapshot)
+        coverage, is_other = snapshot.coverage(now_ms), self.sds.start is not None
+        if coverage == self.sds.start:
+            return ()
+        record = HistoryRecord(*snapshot.order_key, None, snapshot.sender_id)
+        outcomes = self.sds.start_from(coverage, record, now_ms)
+        effects = self._hand_over(outcomes, now_ms)
+        queries = self._query_on_connect.start_from(coverage.read_from_ms, now_ms, again=is_other)
+        self._update_wait_clock(now_ms)
+        return self._finish([*effects, *queries], now_ms)
+
     def set_node_quota(
         self, limit: int | None, now_ms: int, *, epoch_ms: int | None = None, remaining: int | None = None
     ) -> tuple[Effect, ...]:
@@ -619,17 +652,21 @@ class Stack:
         opened = self._opener.decode(plaintext, transmission)
         if opened is None:
             return []
-        if self._epochs is not None and self._is_of_former_member(self._epochs, opened.message, now_ms):
-            self._tally.add("unverified")
-            return []
-        if self._signing is None:
+        if self._signing is None and self._epochs is None:
             return self._take_in(opened, now_ms)
-        is_admitted = self._signing.admits(opened.message, plaintext, transmission.signer_key, now_ms)
-        effects = emit(*self._signing.take_events())
+        is_admitted = self._admits(opened, now_ms)
+        effects = [] if self._signing is None else emit(*self._signing.take_events())
         if is_admitted:
             return effects + self._take_in(opened, now_ms)
         self._tally.add("unverified")
         return effects
+
+    def _admits(self, opened: OpenedMessage, now_ms: int) -> bool:
+        """Return whether a message has a signature that it must have, and is not of a former member of a group."""
+        message, encoded, transmission = opened
+        if self._epochs is not None and self._is_of_former_member(self._epochs, message, now_ms):
+            return False
+        return self._signing is None or self._signing.admits(message, encoded, transmission.signer_key, now_ms)
 
     def _take_in(self, opened: OpenedMessage, now_ms: int) -> list[Effect]:
         """Order a message by SDS, reassemble its content, and hand over the messages that may be delivered.
@@ -766,6 +803,8 @@ class Stack:
             made = self._sending.apply_sds(segment, now_ms)
             if isinstance(made, Transmission) and made.order_key is not None:
                 effects.append(Placed(request_id=segment.request_id, order_key=made.order_key))
+                if self.snapshots.newest is not None:
+                    self.snapshots.placed(segment.request_id, made.order_key)
             effects += self._seal_and_admit(made, now_ms)
         return effects + self._sending.claim(now_ms)
 

@@ -18,6 +18,7 @@ from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.sds.state import SdsState
 from fairway.protocol.shared import Shared
+from fairway.protocol.snapshots import Snapshots
 
 SCHEMA: Final = "schema"
 JITTER: Final = "jitter"
@@ -47,6 +48,7 @@ class StackState:
         sending: Sending,
         undelivered: Undelivered,
         query_on_connect: QueryOnConnect,
+        snapshots: Snapshots,
         jitter: Jitter,
     ) -> None:
         self._layers: tuple[StateTables, ...] = (
@@ -56,6 +58,7 @@ class StackState:
             sending.outbound,
             sending.outbox,
             query_on_connect,
+            snapshots,
         )
         """The layers in the order of loading."""
         self._readers: dict[str, RowReader] = {

@@ -1,4 +1,4 @@
-"""`Envelope`: headers around the content of a message, and requests with their replies.
+"""`Envelope`: headers around the content of a message, requests with their replies, and snapshots.
 
 The payload begins with `ENVELOPE_PREFIX`. No UTF-8 text has its first byte; its last byte is the version. Any other
 payload has no envelope, and is the content. The schema is fairway's own (docs/requests.md).
@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 from fairway.errors import DecodeError
+from fairway.wire.coverage import Coverage
 from fairway.wire.proto import envelope_pb2 as pb
 from fairway.wire.protobuf import encode, parse
 
@@ -35,6 +36,8 @@ class EnvelopeKind(IntEnum):
     """The sender of a request does not wait for the reply any more."""
     CLAIM = pb.Envelope.CLAIM
     """A worker of a group holds the request with this correlation id; without one it holds none."""
+    SNAPSHOT = pb.Envelope.SNAPSHOT
+    """A state of the application; `ReliableChannel.snapshot` sends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Envelope:
     """How long the content is of use, counted from the timestamp of the message; 0 for always."""
     group: str = ""
     """Workers of which one answers the request; empty for a request without a group."""
+    coverage: Coverage | None = None
+    """The messages that a snapshot covers."""
 
     def encode(self) -> bytes:
         """Return the payload; raise `ConfigurationError` for a field of a wrong type."""
@@ -68,6 +73,7 @@ class Envelope:
             expires_after_ms=self.expires_after_ms,
             content=self.content,
             group=self.group,
+            **({} if self.coverage is None else {"coverage": self.coverage.fields()}),
         )
 
     @classmethod
@@ -94,4 +100,5 @@ class Envelope:
             correlation_id=held.correlation_id,
             expires_after_ms=held.expires_after_ms,
             group=held.group,
+            coverage=Coverage.of(held.coverage) if held.HasField("coverage") else None,
         )

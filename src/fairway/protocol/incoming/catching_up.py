@@ -149,20 +149,19 @@ class QueryOnConnect:
     def _time_away(self, now_ms: int) -> QueryStore:
         self._asked_at_ms = now_ms
         self.pending = True
-        start_ms = now_ms - self._max_window_ms
         end_ns = (now_ms + _MARGIN_MS) * NS_PER_MS
         if self._keys_came_ms is not None:
             self._end_with_keys_ns = end_ns
+        return QueryStore(start_ns=self._start_ns(now_ms), end_ns=end_ns, catch_up=True)
+
+    def _start_ns(self, now_ms: int) -> int:
+        start_ms = now_ms - self._max_window_ms
         if self._last_success_ms is not None and self._last_success_ms <= now_ms + _MARGIN_MS:
             # A later time was noted while the clock was ahead, and is useless.
             unread_ms = self.unread_since_ms(self._last_success_ms)
             read_ms = self._last_success_ms if unread_ms is None else min(self._last_success_ms, unread_ms)
             start_ms = max(start_ms, min(read_ms, now_ms) - _MARGIN_MS)
-        return QueryStore(
-            start_ns=max(0, start_ms) * NS_PER_MS,
-            end_ns=end_ns,
-            catch_up=True,
-        )
+        return max(0, start_ms) * NS_PER_MS
 
     def next_deadline(self) -> int | None:
         """Return when `due` has queries; None if none is planned."""
@@ -196,6 +195,26 @@ class QueryOnConnect:
         self._looks_at_ms = tuple(sorted(min(at_ms, now_ms + _LOOKS_AFTER_MS[-1]) for at_ms in self._looks_at_ms))
         if self._read_again_at_ms is not None:
             self._read_again_at_ms = min(self._read_again_at_ms, now_ms + _READ_AGAIN_AFTER_MS)
+
+    def read_until(self, now_ms: int) -> int | None:
+        """Return the time up to which all messages were read or received; None before the first progress."""
+        return now_ms if self._succeeded and not self.pending else self._last_success_ms
+
+    def unread(self, now_ms: int) -> QueryStore | None:
+        """Return the query for the time in which a newer snapshot may be; None if all of it was read."""
+        is_read = not self._enabled or (self._succeeded and not self.pending)
+        end_ns = (now_ms + _MARGIN_MS) * NS_PER_MS
+        return None if is_read else QueryStore(start_ns=self._start_ns(now_ms), end_ns=end_ns)
+
+    def start_from(self, read_from_ms: int, now_ms: int, *, again: bool) -> list[QueryStore]:
+        """Skip the time before a snapshot, and return the query for the time after it; none if all of it was read.
+
+        With ``again`` the time after the snapshot is read even if it was read before.
+        """
+        if again or self._last_success_ms is None or self._last_success_ms < read_from_ms:
+            self._last_success_ms = read_from_ms
+            self._journal.touch(CAUGHT_UP, "")
+        return [self._time_away(now_ms)] if self._enabled and (again or self.pending) else []
 
     def is_under_way(self, now_ms: int) -> bool:
         """Return whether a reading of the time offline progressed within the last 2 minutes."""
@@ -507,6 +526,21 @@ class Backwards(PagedReading):
 
     def _leave_out(self) -> Step:
         return Step.ON if self._go_further_back() else Step.DONE
+
+
+class NewestFirst(Backwards):
+    """One reading of a time, newest first, that usually ends before its start.
+
+    It has no windows, which would cost a query for each day without a message: the query has no start, and the caller
+    stops at messages from before the time.
+    """
+
+    def _begin_window(self) -> None:
+        self.start_ns = self._first_ns
+
+    def _shorten(self, shortest_ns: int) -> bool:
+        del shortest_ns
+        return False
 
 
 class TimeAway(PagedReading):

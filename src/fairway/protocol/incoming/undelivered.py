@@ -13,7 +13,7 @@ overtakes the message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -67,6 +67,8 @@ class Undelivered:
         self._limits = shared.limits
         self._sds = sds
         self._ephemeral: BoundedDict[str, None] = BoundedDict(_MAX_EPHEMERAL)
+        self.is_taken: Callable[[MessageReceived], bool] = lambda _: False
+        """Returns whether the application does not get a message (`Snapshots.takes`); set by the layer above."""
 
     def __len__(self) -> int:
         return len(self._arrivals) + len(self.complete)
@@ -176,6 +178,11 @@ class Undelivered:
                 ephemeral=True,
             )
         ]
+
+    def waiting(self) -> dict[str, int]:
+        """Return the timestamps of the messages that carried undelivered content, in Unix nanoseconds, by SDS id."""
+        complete = {sds_id: each.timestamp_ns for each in self.complete.values() for sds_id in each.sds_ids}
+        return complete | {sds_id: arrival.timestamp_ns for sds_id, arrival in self._arrivals.items()}
 
     def expire(self, now_ms: int) -> list[Event]:
         """Expire sets without a new segment for the timeout, measured by the waiting clock."""
@@ -290,7 +297,7 @@ class Undelivered:
         """
         batch = decode_batch(complete.payload) if len(complete.sds_ids) == 1 else None
         lamport, sds_id = complete.order_key
-        return [
+        events = [
             MessageReceived(
                 message_id=logical_message_id(payload),
                 sender_id=complete.sender_id,
@@ -308,6 +315,7 @@ class Undelivered:
             )
             for index, payload in enumerate(batch or (complete.payload,))
         ]
+        return [event for event in events if not self.is_taken(event)]
 
     def _lost(self, sets: Iterable[SetLost]) -> list[Event]:
         events: list[Event] = []

@@ -30,7 +30,7 @@ from fairway.protocol.sds.acknowledgements import (
     OutgoingBuffer,
     OutgoingMessage,
 )
-from fairway.protocol.sds.dependencies import Dependencies
+from fairway.protocol.sds.dependencies import START, Dependencies
 from fairway.protocol.sds.history import HistoryRecord, LocalHistory
 from fairway.protocol.sds.incoming_buffer import MissingDependency, Parked
 from fairway.protocol.sds.message_id import (
@@ -62,6 +62,7 @@ from fairway.protocol.sds.rolling_bloom import RollingBloom
 from fairway.protocol.sds.vouching import BELIEVED_MS, Vouching
 from fairway.protocol.signing import Signing
 from fairway.wire.bloom import BloomParameters
+from fairway.wire.coverage import Coverage
 from fairway.wire.sds import HistoryEntry, Kind, SdsMessage
 from fairway.wire.segment import SegmentFormat
 
@@ -157,6 +158,12 @@ class MessageChannel:
         """Whether each received message was sent by the participant that it names."""
         self.retained = RetainedMessages(self.journal, self.encode, enabled=config.repair.enabled)
         self._make_receiving_parts(max_missing, segment_format or profile.segments)
+        self.start: Coverage | None = None
+        """The coverage of the snapshot from which this participant starts; these messages count as known."""
+        self.started_by: HistoryRecord | None = None
+        """The first segment of that snapshot."""
+        self._missed: frozenset[str] = frozenset()
+        """SDS ids of the messages that the snapshot does not cover, or not all messages of a batch."""
         self.participants: set[str] = set()
         self.presence = Presence(self.participants, now_ms)
         self.leaves = False
@@ -221,7 +228,7 @@ class MessageChannel:
 
     def waits_for(self, message: SdsMessage) -> list[HistoryEntry]:
         """Return the unmet dependencies of a message, as of now."""
-        return self.dependencies.absent(message.message_id, self.dependencies.cited(message))
+        return self.dependencies.absent(message, self.dependencies.cited(message))
 
     def is_placed(self, message: SdsMessage) -> bool:
         """Return whether a message cites another one or is missing; a forger can invent any number of others."""
@@ -439,7 +446,7 @@ class MessageChannel:
         cited = self.dependencies.cited(message)
         if kind is Kind.CONTENT and self.may_vouch_for(message):
             self.bloom.insert(message_id)
-        absent = self.dependencies.absent(message_id, cited)
+        absent = self.dependencies.absent(message, cited)
         if absent:
             outcomes += self._wait_for(message, hint, absent, now_ms, encoded)
         elif kind is Kind.CONTENT:
@@ -528,6 +535,42 @@ class MessageChannel:
                 outcomes += self.dependencies.settle([message_id], now_ms)
                 self.dependencies.note_missing([missing.entry], now_ms)
         return outcomes
+
+    def start_from(self, coverage: Coverage, snapshot: HistoryRecord, now_ms: int) -> list[SdsOutcome]:
+        """Count the messages that a snapshot covers as known; the next own message is ordered after the snapshot.
+
+        Covered messages that are parked do not wait for others any more. The caller does not hand them over.
+        """
+        dependencies = self.dependencies
+        if self.start is not None:
+            # An earlier snapshot may have covered messages that this one does not.
+            for message_id in [each for each, is_lost in dependencies.settled.items() if not is_lost]:
+                dependencies.came(message_id)
+        self.vouching.note_gap(now_ms)
+        self._follow_clock(snapshot.lamport, now_ms)
+        self.set_start(coverage, snapshot, coverage.awaited)
+        self.journal.touch(START, "")
+        outcomes = dependencies.settle(sorted(coverage.covered), now_ms)
+        for parked in list(self.parked.values()):
+            message = parked.message
+            if self._is_known(message.sender_id, message.lamport_timestamp or 0, message.message_id):
+                known = [each for each in parked.waiting_for if each not in self._missed]
+                outcomes += dependencies.settle(known, now_ms)
+        awaited = (entry for entry in coverage.awaited if not self._already_received(entry.message_id))
+        dependencies.note_missing(awaited, now_ms)
+        return outcomes
+
+    def set_start(self, coverage: Coverage, snapshot: HistoryRecord, awaited: tuple[HistoryEntry, ...]) -> None:
+        """Set the snapshot from which this participant starts, and the messages that it missed and that are awaited."""
+        self.start, self.started_by = coverage, snapshot
+        self._missed = frozenset(entry.message_id for entry in coverage.missed.values())
+        self.dependencies.awaited_from, self.dependencies.awaited = snapshot.lamport, awaited
+        if snapshot.sender_id != self.sender_id and snapshot.message_id not in self.history:
+            self.pending_citations.handed_over(snapshot)
+
+    def _is_known(self, sender_id: str, lamport: int, message_id: str) -> bool:
+        start = self.start
+        return start is not None and message_id not in self._missed and start.covers(sender_id, lamport, message_id)
 
     def sweep_repair(self, now_ms: int) -> list[tuple[str, bytes]]:
         """Return (id, original bytes) of the messages to broadcast again now (SDS-R: T_resp)."""
@@ -702,7 +745,9 @@ class MessageChannel:
             return Judgement.SECOND if superseded else Judgement.FORGED
         record = self.history.get(message.message_id)
         if record is None:
-            if self.history.is_before_window(message.lamport_timestamp or 0, message.message_id):
+            lamport = message.lamport_timestamp or 0
+            is_known = self.start is not None and self._is_known(message.sender_id, lamport, message.message_id)
+            if is_known or self.history.is_before_window(lamport, message.message_id):
                 return Judgement.FORGOTTEN
             return Judgement.FORGED if self._contradicts_gap(message) else Judgement.NEW
         if record.fingerprints is None:
@@ -763,7 +808,7 @@ class MessageChannel:
             self.history.replace(old._replace(fingerprints=(old.fingerprints or b"") + fingerprint(message)))
         self.journal.touch(HISTORY, message_id)
         # Messages that cite the id are already delivered: parking this one would not restore the order.
-        met = not self.dependencies.absent(message_id, self.dependencies.cited(message))
+        met = not self.dependencies.absent(message, self.dependencies.cited(message))
         return [
             MessageArrived(message=message, kind=Kind.CONTENT),
             MessageReady(message=message, dependencies_met=met),

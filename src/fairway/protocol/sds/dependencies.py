@@ -40,6 +40,7 @@ from fairway.wire.sds import HistoryEntry, SdsMessage
 PARKED: Final = "parked"
 MISSING: Final = "missing"
 SETTLED: Final = "settled"
+START: Final = "start"
 WAITED: Final = "waited"
 
 MAX_CITATIONS_READ: Final = 1_000
@@ -92,6 +93,10 @@ class Dependencies:
 
         True: declared lost, or skipped because messages were delivered around them. False: the content is known
         otherwise."""
+        self.awaited: tuple[HistoryEntry, ...] = ()
+        """Messages that the snapshot missed from which this participant starts."""
+        self.awaited_from = 0
+        """Lamport timestamp of that snapshot; all messages from it on wait for the awaited ones."""
         self.held_back: dict[str, None] = {}
         """Ids of parked messages whose dependencies are met, but for which the application had no room."""
         self._room_messages: float = math.inf
@@ -114,18 +119,30 @@ class Dependencies:
         """Return the newest `MAX_CITATIONS_READ` entries of a message's causal history; the others are ignored."""
         return message.causal_history[-MAX_CITATIONS_READ:]
 
-    def absent(self, message_id: str, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
+    def absent(self, message: SdsMessage, cited: tuple[HistoryEntry, ...]) -> list[HistoryEntry]:
         """Return the cited messages that are neither in the history nor settled, each once.
+
+        A message after the snapshot from which this participant starts waits for all that the snapshot missed, too: its
+        author had them, and may cite only the snapshot.
 
         A message does not wait for itself: in js-waku, a message cites itself if its payload is sent again. It does not
         wait for a sync message either: nim-sds treats sync messages of this wire as content, and cites them.
         """
         absent = self._history.missing_from(cited)
+        if self.awaited and (message.lamport_timestamp or 0) >= self.awaited_from:
+            absent = [*absent, *self._still_awaited()]
         if not absent:
             return absent
-        hopeless = {"", message_id}
+        hopeless = {"", message.message_id}
         waited_for = {e.message_id: e for e in absent if e.message_id not in self.settled}
         return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
+
+    def _still_awaited(self) -> tuple[HistoryEntry, ...]:
+        left = tuple(entry for entry in self.awaited if not self._is_met(entry.message_id))
+        if left != self.awaited:
+            self.awaited = left
+            self._journal.touch(START, "")
+        return left
 
     def has_lost(self, cited: tuple[HistoryEntry, ...]) -> bool:
         """Return whether a cited message was declared lost or skipped, and has not arrived since."""
@@ -155,7 +172,7 @@ class Dependencies:
         if not self._is_near_a_bound(message):
             return False
         incoming, message_id = self.incoming, message.message_id
-        unmet = self.absent(message_id, self.cited(message))
+        unmet = self.absent(message, self.cited(message))
         if not unmet:
             return False
         new = sum(e.message_id not in incoming.missing and e.message_id not in incoming for e in unmet)
@@ -263,7 +280,7 @@ class Dependencies:
         if missing is None:
             return
         self.let_time_pass(now_ms)
-        unmet = self.absent(message.message_id, self.cited(message))
+        unmet = self.absent(message, self.cited(message))
         missing.turned_away = True
         missing.release_after = ()
         self._begin_anew(missing)
@@ -298,7 +315,7 @@ class Dependencies:
         The messages that wait for it descend from its dependencies, too. So missing dependencies are requested first;
         the useless message itself need not arrive again.
         """
-        unmet = self.absent(message.message_id, self.cited(message))
+        unmet = self.absent(message, self.cited(message))
         if unmet:
             self.turned_away(message, now_ms)
             missing = self.incoming.missing.get(message.message_id)

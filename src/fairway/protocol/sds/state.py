@@ -21,13 +21,14 @@ from fairway.errors import DecodeError, SnapshotError
 from fairway.protocol.journal import Row, RowReader
 from fairway.protocol.sds.acknowledgements import ACKNOWLEDGEMENTS, OUTGOING, Evidence, OutgoingMessage
 from fairway.protocol.sds.channel import FORGOTTEN, HISTORY, META, PARTICIPANTS, MessageChannel
-from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, WAITED
+from fairway.protocol.sds.dependencies import MISSING, PARKED, SETTLED, START, WAITED
 from fairway.protocol.sds.history import HistoryRecord
 from fairway.protocol.sds.incoming_buffer import MissingDependency
 from fairway.protocol.sds.pending_citations import UNCITED
 from fairway.protocol.sds.repair import REPAIR_REQUESTS, REPAIR_RESPONSES, RepairBuffer
 from fairway.protocol.sds.retained import RETAINED
 from fairway.protocol.sds.wait_clock import STORED_STEP_MS
+from fairway.wire.coverage import Coverage
 from fairway.wire.sds import HistoryEntry
 
 
@@ -41,6 +42,7 @@ class SdsState:
             FORGOTTEN: lambda _: channel.history.window,
             HISTORY: self._history_row,
             SETTLED: self._settled_row,
+            START: self._start_row,
             OUTGOING: self._outgoing_row,
             ACKNOWLEDGEMENTS: self._acknowledgement_row,
             WAITED: self._waited_row,
@@ -64,6 +66,7 @@ class SdsState:
             FORGOTTEN: ("",),
             HISTORY: (record.message_id for record in channel.history),
             SETTLED: channel.dependencies.settled,
+            START: ("",),
             OUTGOING: channel.outgoing.messages,
             ACKNOWLEDGEMENTS: channel.outgoing.messages,
             WAITED: ("",),
@@ -105,6 +108,10 @@ class SdsState:
             channel.history.add(HistoryRecord(lamport, key, hint, intern(sender), prints))
         for key, (lost,) in tables[SETTLED]:
             channel.dependencies.settled[key] = lost
+        for _, (encoded, record, awaited) in tables[START]:
+            start = Coverage.decode(encoded)
+            left = tuple(entry for entry in start.awaited if entry.message_id in awaited)
+            channel.set_start(start, HistoryRecord(*record), left)
         for key, row in sorted(tables[OUTGOING], key=lambda item: item[1][0]):
             self._load_outgoing(key, row)
         for key, (acknowledged, possible) in tables[ACKNOWLEDGEMENTS]:
@@ -131,11 +138,12 @@ class SdsState:
         for _, (order, encoded, hint, since_waited_ms) in sorted(tables[PARKED], key=lambda item: item[1][0]):
             message = channel.profile.codec.decode(encoded)
             cited = channel.dependencies.cited(message)
-            absent = channel.dependencies.absent(message.message_id, cited)
+            absent = channel.dependencies.absent(message, cited)
             # A parked message waits for a message in the table of missing ones until the next sweep, even if that is
             # already in the history; but not if it was skipped.
             noted = incoming.missing.keys() - channel.dependencies.settled.keys()
-            waited_for = [entry for entry in cited if entry in absent or entry.message_id in noted]
+            waited_for = [entry for entry in cited if entry.message_id in noted]
+            waited_for = list(dict.fromkeys([*waited_for, *absent]))
             incoming.park(message, encoded, hint, waited_for, min(since_waited_ms, latest_ms), order)
             if not waited_for:
                 channel.dependencies.held_back[message.message_id] = None
@@ -197,6 +205,12 @@ class SdsState:
     def _settled_row(self, key: str) -> Row | None:
         settled = self._channel.dependencies.settled
         return (settled[key],) if key in settled else None
+
+    def _start_row(self, _key: str) -> Row | None:
+        start, record = self._channel.start, self._channel.started_by
+        if start is None or record is None:
+            return None
+        return (start.encode(), record, tuple(entry.message_id for entry in self._channel.dependencies.awaited))
 
     def _waited_row(self, _key: str) -> Row | None:
         stored_ms = self._channel.dependencies.clock.stored_ms

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairway/wire/proto/envelope.proto\x12\x0c\x66\x61irway.wire\"\xac\x02\n\x08\x45nvelope\x12\x14\n\x0c\x63ontent_type\x18\x01 \x01(\t\x12%\n\x07headers\x18\x02 \x03(\x0b\x32\x14.fairway.wire.Header\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.fairway.wire.Envelope.Kind\x12\n\n\x02to\x18\x04 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x05 \x01(\t\x12\x18\n\x10\x65xpires_after_ms\x18\x06 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x07 \x01(\x0c\x12\r\n\x05group\x18\x08 \x01(\t\"Z\n\x04Kind\x12\x0b\n\x07MESSAGE\x10\x00\x12\x0b\n\x07REQUEST\x10\x01\x12\t\n\x05REPLY\x10\x02\x12\x0b\n\x07\x46\x41ILURE\x10\x03\x12\n\n\x06\x43\x41NCEL\x10\x04\x12\t\n\x05\x43LAIM\x10\x05\x12\t\n\x05\x42\x41TCH\x10\x07\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x19\n\x05\x42\x61tch\x12\x10\n\x08payloads\x18\x01 \x03(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairway/wire/proto/envelope.proto\x12\x0c\x66\x61irway.wire\"\xe4\x02\n\x08\x45nvelope\x12\x14\n\x0c\x63ontent_type\x18\x01 \x01(\t\x12%\n\x07headers\x18\x02 \x03(\x0b\x32\x14.fairway.wire.Header\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.fairway.wire.Envelope.Kind\x12\n\n\x02to\x18\x04 \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\x05 \x01(\t\x12\x18\n\x10\x65xpires_after_ms\x18\x06 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x07 \x01(\x0c\x12\r\n\x05group\x18\x08 \x01(\t\x12(\n\x08\x63overage\x18\t \x01(\x0b\x32\x16.fairway.wire.Coverage\"h\n\x04Kind\x12\x0b\n\x07MESSAGE\x10\x00\x12\x0b\n\x07REQUEST\x10\x01\x12\t\n\x05REPLY\x10\x02\x12\x0b\n\x07\x46\x41ILURE\x10\x03\x12\n\n\x06\x43\x41NCEL\x10\x04\x12\t\n\x05\x43LAIM\x10\x05\x12\x0c\n\x08SNAPSHOT\x10\x06\x12\t\n\x05\x42\x41TCH\x10\x07\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x19\n\x05\x42\x61tch\x12\x10\n\x08payloads\x18\x01 \x03(\x0c\"\xa6\x01\n\x08\x43overage\x12\x14\n\x0cread_from_ms\x18\x01 \x01(\x04\x12\x15\n\rfloor_lamport\x18\x02 \x01(\x04\x12\x10\n\x08\x66loor_id\x18\x03 \x01(\t\x12$\n\x06newest\x18\x04 \x03(\x0b\x32\x14.fairway.wire.Newest\x12\x0f\n\x07\x63overed\x18\x05 \x03(\t\x12$\n\x06missed\x18\x06 \x03(\x0b\x32\x14.fairway.wire.Missed\"6\n\x06Newest\x12\x11\n\tsender_id\x18\x01 \x01(\t\x12\x19\n\x11lamport_timestamp\x18\x02 \x01(\x04\"C\n\x06Missed\x12\x0e\n\x06sds_id\x18\x01 \x01(\t\x12\x11\n\tsender_id\x18\x02 \x01(\t\x12\x16\n\x0eretrieval_hint\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -22,11 +22,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fairway.wire.proto.envelope
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_ENVELOPE']._serialized_start=52
-  _globals['_ENVELOPE']._serialized_end=352
-  _globals['_ENVELOPE_KIND']._serialized_start=262
-  _globals['_ENVELOPE_KIND']._serialized_end=352
-  _globals['_HEADER']._serialized_start=354
-  _globals['_HEADER']._serialized_end=391
-  _globals['_BATCH']._serialized_start=393
-  _globals['_BATCH']._serialized_end=418
+  _globals['_ENVELOPE']._serialized_end=408
+  _globals['_ENVELOPE_KIND']._serialized_start=304
+  _globals['_ENVELOPE_KIND']._serialized_end=408
+  _globals['_HEADER']._serialized_start=410
+  _globals['_HEADER']._serialized_end=447
+  _globals['_BATCH']._serialized_start=449
+  _globals['_BATCH']._serialized_end=474
+  _globals['_COVERAGE']._serialized_start=477
+  _globals['_COVERAGE']._serialized_end=643
+  _globals['_NEWEST']._serialized_start=645
+  _globals['_NEWEST']._serialized_end=699
+  _globals['_MISSED']._serialized_start=701
+  _globals['_MISSED']._serialized_end=768
 # @@protoc_insertion_point(module_scope)
