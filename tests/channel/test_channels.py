@@ -323,6 +323,8 @@ async def test_arguments_that_cannot_work_are_refused(tmp_path):
             channels_of(network, "alice", tmp_path / "a.db", opinions=None)
         with pytest.raises(ConfigurationError, match=r"store must be .*give the path of a file"):
             channels_of(network, "alice", None)
+        with pytest.raises(ConfigurationError, match=r"put \{channel\} into '/a/1/team/proto'"):
+            fairway.Channels(network.node(), store="a.db", sender_id="alice", content_topic="/a/1/team/proto")
         async with channels_of(network, "alice", tmp_path / "a.db") as alice:
             await alice.open("team")
             with pytest.raises(StoreLockedError):

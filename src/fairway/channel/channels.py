@@ -72,6 +72,10 @@ class Channels:
         check_type("node", node, WakuNode, "fairway.connect(...) makes one")
         check_type("store", store, str | PathLike | SqliteStore, "give the path of a file")
         check_type("content_topic", content_topic, str, "give one such as /my-app/1/{channel}/proto")
+        if _NAME not in content_topic:
+            raise ConfigurationError(
+                f"each channel needs a content topic of its own: put {_NAME} into {content_topic!r}"
+            )
         _check(settings)
         self._node = node
         self._store = store if isinstance(store, SqliteStore) else SqliteStore(store)
