@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,7 +29,7 @@ def _pair(**alices: object) -> Iterator[tuple[blocking.BlockingChannel, blocking
     with blocking.connect(network) as node_a, blocking.connect(network) as node_b:
         topic = "/tests/1/blocking/proto"
         with (
-            blocking.create_reliable_channel(node_a, "team", "alice", topic, options=_SOON, **alices) as alice,  # type: ignore[arg-type]
+            blocking.create_reliable_channel(node_a, "team", "alice", topic, **{"options": _SOON, **alices}) as alice,  # type: ignore[arg-type]
             blocking.create_reliable_channel(node_b, "team", "bob", topic, options=_SOON) as bob,
         ):
             yield alice, bob
@@ -95,6 +96,20 @@ def test_many_threads_use_one_channel() -> None:
             receipts = list(threads.map(alice.send, texts))
         messages = iter(bob)
         assert sorted(messages.next(timeout=_PATIENCE_S).payload for _ in texts) == sorted(texts)
+        for receipt in receipts:
+            receipt.delivered(timeout=_PATIENCE_S)
+
+
+def test_threads_that_send_at_one_time_share_messages_of_the_network() -> None:
+    with _pair(options=replace(_SOON, batch_ms=1_000)) as (alice, bob):
+        texts = [b"%d" % number for number in range(20)]
+        with ThreadPoolExecutor(len(texts)) as threads:
+            receipts = list(threads.map(alice.send, texts))
+        loop = iter(bob)
+        messages = [loop.next(timeout=_PATIENCE_S) for _ in texts]
+        assert sorted(message.payload for message in messages) == sorted(texts)
+        assert len({message.message_hashes for message in messages}) < len(texts)
+        assert len({receipt.request_id for receipt in receipts}) == len(texts)
         for receipt in receipts:
             receipt.delivered(timeout=_PATIENCE_S)
 

@@ -373,7 +373,8 @@ class ReliableChannelOptions:
     """Messages that the bloom filter is sized for; replaces ``sds.bloom_capacity``. Named as in
     RELIABLE-CHANNEL-API."""
     max_unread_messages: int = 10_000
-    """Received messages that the application has not finished; at the limit the channel receives nothing."""
+    """Received messages that the application has not finished; at the limit the channel receives nothing. The last ones
+    that come in one batch may exceed it."""
     max_handling_attempts: int = 3
     """Times that handlers may raise on a message, over restarts, before it is set aside (`MessageSetAside`)."""
     cluster_id: int = 1

@@ -201,6 +201,21 @@ async def test_sends_join_the_batch_that_waits_for_the_node():
 
 
 @virtual_time()
+async def test_each_send_of_a_batch_can_wait_for_all_that_are_present():
+    with LocalNetwork() as network:
+        async with (
+            join(network, "alice", options=BATCHES) as alice,
+            join(network, "bob") as bob,
+            join(network, "carol") as carol,
+        ):
+            await asyncio.gather(bob.send(b"here"), carol.send(b"here, too"))
+            await asyncio.sleep(10)
+            receipts = await send_all(alice)
+            for acknowledgement in await asyncio.gather(*(each.delivered(to_all_present=True) for each in receipts)):
+                assert acknowledgement.delivered_to == ("bob", "carol")
+
+
+@virtual_time()
 async def test_a_cancelled_send_does_not_cancel_the_others_of_its_batch():
     with LocalNetwork() as network:
         async with join(network, "alice", options=BATCHES) as alice, join(network, "bob") as bob:

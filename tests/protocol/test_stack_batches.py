@@ -7,7 +7,7 @@ import pytest
 from fairway.errors import EmptyPayloadError, MessageTooLargeError
 from fairway.events import DeliveryError, MessageQueued, MessageSendError, MessageSent, RequestSent
 from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions, SegmentationConfig
-from fairway.protocol.effects import Purpose
+from fairway.protocol.effects import Persist, Purpose
 from fairway.wire.batch import MAX_BATCH, decode_batch
 from fairway.wire.sds import WAKU_SDS
 
@@ -107,6 +107,27 @@ def test_a_batch_has_a_bounded_number_of_messages(alice):
     assert next_id[:20] != ids[0]
     with pytest.raises(MessageTooLargeError):
         send_batch(alice, *[b"x"] * (MAX_BATCH + 1))
+
+
+def test_joins_write_a_bounded_number_of_bytes(alice):
+    written = 0
+    for number in range(400):
+        before = len(alice.effects)
+        send_batch(alice, b"%03d" % number * 33)
+        written += sum(
+            len(value)
+            for effect in alice.effects[before:]
+            if isinstance(effect, Persist)
+            for change in effect.changes
+            for value in change.row or ()
+            if isinstance(value, bytes)
+        )
+    assert written < 400 * 16_384
+    assert len(alice.stack.requests.open) <= 4
+    # A large batch is joined by as many bytes as it has.
+    large = [b"x" * 1_000] * 20
+    first, second = send_batch(alice, *large), send_batch(alice, *large * 2)
+    assert second[0][:20] == first[0][:20]
 
 
 def test_after_a_restart_the_events_of_a_batch_are_those_of_its_sends(alice):

@@ -7,6 +7,7 @@ retransmitted and expires as a whole. While its segment waits in the outbox, lat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fairway.protocol.outgoing.pending_segments import PendingSegments
 from fairway.protocol.outgoing.request import SendRequest
@@ -14,6 +15,10 @@ from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.segmentation.segmenter import OutgoingSegment
 from fairway.protocol.shared import Shared
 from fairway.wire.batch import MAX_BATCH, batch_bytes, encode_batch, id_in_batch
+
+_REWRITTEN_BYTES: Final = 16_384
+"""Payloads of a batch that later sends join. Each join writes the whole batch to the store, about as much as a commit
+of SQLite writes anyway. A larger batch is joined only by as many bytes as it has."""
 
 
 class Batching:
@@ -45,6 +50,8 @@ class Batching:
         if request is None or newest is None or newest.request_id != self._request_id or request.segment_count > 1:
             return None
         if (request.required_count, request.required_from, request.deadline_ms) != (required_count, names, None):
+            return None
+        if request.size_bytes > max(_REWRITTEN_BYTES, sum(sizes)):
             return None
         return request if self.fits(len(self._payloads) + len(sizes), request.size_bytes + sum(sizes)) else None
 
