@@ -450,7 +450,7 @@ class GroupKeys:
         if len(encoded) > MAX_RECORD_BYTES:
             raise ConfigurationError(
                 f"the group has too many members: its record would have {len(encoded):,} bytes, at most "
-                f"{MAX_RECORD_BYTES:,} fit (some 140 members)"
+                f"{MAX_RECORD_BYTES:,} fit (about 150 members)"
             )
         signed = SignedRecord(encoded, self.identity.sign(signed_part(encoded)))
         return state.joined(_State(group_id=state.group_id, record=signed, roster=tuple(roster), epochs=(epoch,)))
