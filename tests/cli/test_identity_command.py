@@ -72,7 +72,7 @@ def settings_of(**options):
     missing = dict.fromkeys(
         ("ca", "topic", "cluster", "shards", "store", "rln", "rln_keystore", "key_file", "profile", "options")
     )
-    signatures = dict.fromkeys(("identity", "members", "trust_on_first_use", "accept_unsigned"))
+    signatures = dict.fromkeys(("identity", "members", "trust_on_first_use", "accept_unsigned", "group"))
     command(node="local:", channel="team", sender="alice", **{**missing, **signatures, **options})
     return got[0]
 

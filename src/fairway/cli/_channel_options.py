@@ -14,6 +14,7 @@ import typer
 from fairway.cli._password import PASSWORD_VARIABLE, password_of
 from fairway.cli._settings import ChannelSettings, MemberRln, key_in, load_options, shared_key
 from fairway.errors import ConfigurationError
+from fairway.group_keys import GroupKeys
 from fairway.identity import Identity, Members
 from fairway.options import Profile
 from fairway.protocol.encryption import Encryption
@@ -157,6 +158,15 @@ _OPTIONS: Final[dict[str, Any]] = {
         bool | None,
         _taking_part("--accept-unsigned", help="Also accept messages of names that have no key in your list."),
     ],
+    "group": Annotated[
+        Path | None,
+        _taking_part(
+            "--group",
+            metavar="FILE",
+            envvar="FAIRWAY_GROUP",
+            help="Your keys of a group, a file of 'fairway group', with --identity and in place of a key and members.",
+        ),
+    ],
     "profile": Annotated[
         Profile | None,
         _tuning("--profile", help="Wire format of the channel; by default waku."),
@@ -211,7 +221,7 @@ def _settings_of(given: dict[str, Any]) -> ChannelSettings:
             cluster_id=given["cluster"],
             shard_count=given["shards"],
         ),
-        encryption=_cipher(given["key_file"]),
+        encryption=_cipher(given["key_file"]) if given["group"] is None else _group(given),
         identity=None if given["identity"] is None else Identity.load(given["identity"]),
         members=_members(given["members"], given["trust_on_first_use"]),
         accepts_unsigned=bool(given["accept_unsigned"]),
@@ -237,6 +247,14 @@ def _membership(group: Path | None, keystore: Path | None) -> MemberRln | None:
 def _cipher(file: Path | None) -> Encryption | None:
     text = key_in(file) if file is not None else os.environ.get("FAIRWAY_KEY") or None
     return None if text is None else shared_key(text)
+
+
+def _group(given: dict[str, Any]) -> GroupKeys:
+    if given["identity"] is None or any(
+        given[name] is not None for name in ("key_file", "members", "trust_on_first_use")
+    ):
+        raise ConfigurationError("--group needs --identity, and takes the place of --key-file and of a list of members")
+    return GroupKeys.load(given["group"], Identity.load(given["identity"]))
 
 
 def _given(value: str | None, option: str, variable: str, hint: str) -> str:
