@@ -900,7 +900,8 @@ class Stack:
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
-        events += self.presence.take_events()
+        if self.presence.events:
+            events += self.presence.take_events()
         blockage = self._sending.blockage
         if blockage.is_long:
             events += blockage.take(now_ms)
