@@ -15,7 +15,7 @@ from fairway.events import AwayReason, MemberArrived, MemberAway
 from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
 from fairway.nodes.local.network import LocalNode
-from fairway.options import Profile, ReliableChannelOptions
+from fairway.options import Profile, ReliableChannelOptions, SdsConfig
 from fairway.testing import Machine, Process, SimulatedDisk, virtual_time
 from listening import heard_by, join
 
@@ -200,6 +200,19 @@ async def test_after_a_restart_no_member_is_present_until_it_is_heard(tmp_path):
                 await bob.send(b"welcome back")
                 await asyncio.sleep(1)
                 assert present(alice) == {"bob"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [ReliableChannelOptions(sync_min_interval_ms=0), ReliableChannelOptions(sds=SdsConfig(causal_history_size=0))],
+)
+@virtual_time()
+async def test_in_a_channel_without_sync_messages_nobody_goes_away_by_silence(options):
+    with LocalNetwork() as network:
+        async with join(network, "alice", options=options) as alice, join(network, "bob", options=options) as bob:
+            await bob.send(b"I am a sensor")
+            await chat(alice, HOUR_S)
+            assert present(alice) == {"bob"}
 
 
 @virtual_time()

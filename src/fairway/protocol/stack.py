@@ -138,7 +138,9 @@ class Stack:
             max_unsynced=max(1, options.sds.bloom_capacity // 4),
         )
         self.presence = self.sds.presence
-        self.presence.follow(self.sync_timer.turn_ms)
+        if options.sds.causal_history_size:
+            # Sync messages without citations are not sent.
+            self.presence.follow(self.sync_timer.turn_ms)
         self._sending = Sending(shared, membership, self.sync_timer, proves=proves)
         self._query_on_connect = QueryOnConnect(options, shared.journal)
         self._epochs = shared.ciphering.epochs
