@@ -248,3 +248,21 @@ def test_long_messages_pass_renewals(tmp_path, profile):
             await receipt.delivered()
 
     run_in_group(scenario, faults=NetworkFaults(loss=0.3))
+
+
+@in_group()
+async def test_a_program_that_sends_ephemeral_messages_before_it_has_the_key_still_gets_it(
+    group, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("fairway.protocol.encryption.ciphering.MAX_PENDING", 5)
+    team = Team(group, tmp_path)
+    alice, bob = await team.channel("alice"), await team.channel("bob")
+    heard = heard_by(alice)
+    tasks = [asyncio.create_task(bob.send_ephemeral(b"reading %d" % number)) for number in range(20)]
+    await asyncio.sleep(10)
+    team.add("bob")
+    await until(lambda: team.keys["bob"].is_member)
+    await bob.send(b"here")
+    await until(lambda: b"here" in heard)
+    for task in tasks:
+        await task

@@ -16,7 +16,8 @@ from fairway.protocol.encryption import Encryption, decrypt, encrypt
 from fairway.protocol.encryption.epochs import EpochCipher
 
 MAX_PENDING: Final = 10_000
-"""Results awaited at the same time at most. Beyond that a received message is dropped; its sender retransmits it."""
+"""Results of each direction awaited at the same time. Beyond that a received message is dropped; its sender retransmits
+it. A message that is to be sent is not encrypted."""
 
 
 class _Work(Enum):
@@ -55,6 +56,8 @@ class Ciphering:
         """
         if self.encryption is None:
             return plaintext
+        if len(self._pending) - self.decrypting >= MAX_PENDING:
+            raise EncryptionError(f"{MAX_PENDING:,} messages are being encrypted, and none is done")
         encrypted = encrypt(self.encryption, plaintext)
         work = _Work.ENCRYPT_SEGMENT if is_content else _Work.ENCRYPT_OTHER
         return encrypted if isinstance(encrypted, bytes) else self._await(encrypted, carried, work)
@@ -66,7 +69,7 @@ class Ciphering:
         """
         if self.encryption is None:
             return ciphertext
-        if len(self._pending) >= MAX_PENDING:
+        if self.decrypting >= MAX_PENDING:
             raise DecryptionError("too many messages are being decrypted")
         opened = decrypt(self.encryption, ciphertext)
         return opened if isinstance(opened, bytes) else self._await(opened, carried, _Work.DECRYPT)
