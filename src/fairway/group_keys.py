@@ -18,6 +18,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Final, Self
@@ -28,7 +29,7 @@ from msgspec.structs import replace
 
 from fairway.bounded import BoundedDict
 from fairway.environment import monotonic_s, random_bytes, time_ns
-from fairway.errors import ConfigurationError, DecodeError, DecryptionError, EncryptionError
+from fairway.errors import ConfigurationError, DecodeError, DecryptionError, EncryptionError, FairwayError
 from fairway.identity import Identity
 from fairway.json_reading import read_json
 from fairway.protocol.encryption.aead import AesGcm
@@ -66,8 +67,11 @@ from fairway.wire.group_keys import (
     RosterEntry,
     SignedRecord,
     decode_message,
+    decode_notice,
     decode_record,
+    decode_signer,
     encode_message,
+    encode_notice,
     encode_record,
 )
 
@@ -75,6 +79,8 @@ HAND_OUT_PAUSE_S: Final = 10.0
 """Shortest time between two messages with the record of an epoch, of all members together."""
 LONGEST_PAUSE_S: Final = 120.0
 """Longest time between two messages that are sent for the record alone; the pauses double (RFC 6206, Trickle)."""
+MAX_MESSAGES: Final = 10_000
+"""Messages whose epoch is remembered, the newest. Of an older one the date tells the epoch."""
 MAX_EPOCHS: Final = 1_000
 """Epochs whose keys are kept, the newest."""
 _MAX_WITH_RECORD_BYTES: Final = 131_072
@@ -138,6 +144,8 @@ class GroupKeys:
         self._waiters = Waiters()
         self._seen: BoundedDict[bytes, None] = BoundedDict(_MAX_SEEN)
         self._ciphers: dict[bytes, AesGcm] = {}
+        self._epoch_ids: BoundedDict[bytes, bytes] = BoundedDict(MAX_MESSAGES)
+        """Epoch in which a message was encrypted first, by the hash of its plaintext."""
         self._tag = tag_of(identity.public_key)
         self._record: GroupRecord | None = None
         self._current: Epoch | None = None
@@ -166,8 +174,9 @@ class GroupKeys:
         exists, a `StorageError` if it cannot be written.
         """
         check_type("administrators", administrators, Mapping | None, "give public keys by sender id")
-        keys = {_name(name): _own_key(identity)}
-        keys |= {_name(other): _member_key(key) for other, key in (administrators or {}).items()}
+        keys = {_name(other): _member_key(key) for other, key in (administrators or {}).items()}
+        if keys.setdefault(_name(name), _own_key(identity)) != identity.public_key:
+            raise ConfigurationError(f"administrators has another key for {name!r}, which is the own name")
         salt, known = random_bytes(_SALT_BYTES), tuple(keys.values())
         group = cls(Path(path), identity, _State(group_id=group_id_of(salt, known)))
         roster = Roster(RosterEntry(each, key, 1, 0) for each, key in keys.items())
@@ -195,9 +204,14 @@ class GroupKeys:
 
     @classmethod
     def load(cls, path: str | PathLike[str], identity: Identity) -> Self:
-        """Return the keys in a file of `create` or `join`; raise `ConfigurationError` if it cannot be read."""
-        _own_key(identity)
-        group = cls(Path(path), identity, _read(Path(path)))
+        """Return the keys in a file of `create` or `join`.
+
+        Raises `ConfigurationError` if it cannot be read, or if it is the file of another identity.
+        """
+        key, state = _own_key(identity), _read(Path(path))
+        if state.epochs and all(entry.public_key != key for entry in state.roster):
+            raise ConfigurationError(f"{path} has the keys of another member than {identity}: give its identity")
+        group = cls(Path(path), identity, state)
         group._merge()
         return group
 
@@ -277,20 +291,28 @@ class GroupKeys:
         """Return the plaintext, with any key that this member has; take the keys that the message hands out."""
         message = decode_message(ciphertext)
         if message.record is not None:
-            self._take(message.record)
+            try:
+                self._take(message.record)
+            except FairwayError:
+                # The disk failed, for example. An earlier key may decrypt this message; the record comes again.
+                if self._cipher(message.epoch_id) is None:
+                    raise
         cipher = self._cipher(message.epoch_id)
         if cipher is None:
             raise self._unreadable(message)
-        plaintext = cipher.decrypt(message.ciphertext)
-        tag = plaintext[:TAG_BYTES]
+        decrypted = cipher.decrypt(message.ciphertext)
+        tag, plaintext = decrypted[:TAG_BYTES], decrypted[TAG_BYTES:]
+        self._remember(plaintext, message.epoch_id)
+        if message.record is not None and message.record == self._state.record:
+            self._record_seen()
         if self._current is not None and message.epoch_id == self._current.epoch_id:
             self._unaware.discard(tag)
-        elif tag != self._tag and tag not in self._unaware:
+        elif tag != self._tag and tag not in self._unaware and not message.closed:
             # A former member, too: the record tells it of its removal.
             self._unaware.add(tag)
             self._pause_s = HAND_OUT_PAUSE_S
             self._plan()
-        return plaintext[TAG_BYTES:]
+        return plaintext
 
     def unread_since_ms(self, after_ms: int) -> int | None:
         """Return the beginning of the earliest epoch whose key came at ``after_ms`` or later; None without one."""
@@ -304,22 +326,22 @@ class GroupKeys:
         return math.ceil(max(0.0, self._hand_out_at_s - monotonic_s()) * MS_PER_S)
 
     def encrypt_as_of(self, plaintext: bytes, message_id: str, made_ms: int) -> bytes:
-        """Encrypt an earlier message again, with the key of the epoch in which it was made."""
+        """Encrypt an earlier message again, with the key of the epoch in which it was encrypted first."""
         current = self._current
         if current is None:
             raise EncryptionError("this member has no key of the group")
-        epochs = self._state.epochs
-        epoch = next((each for each in epochs if each.since_ms <= made_ms), epochs[-1])
-        if epoch is current:
+        epoch = self._epoch(self._epoch_ids.get(_digest(plaintext), b"")) or self._epoch_at(made_ms)
+        if epoch == current:
             return self._encrypted(plaintext, current)
         cipher = self._cipher(epoch.epoch_id)
         assert cipher is not None, "its key is here"
-        notice = cipher_of(current, CLOSED, self._state.group_id, random_bytes).encrypt(message_id.encode())
+        ciphertext = cipher.encrypt(self._tag + plaintext)
+        notice = encode_notice(epoch.number, message_id)
         return encode_message(
             GroupMessage(
                 epoch_id=epoch.epoch_id,
-                ciphertext=cipher.encrypt(self._tag + plaintext),
-                closed=notice,
+                ciphertext=ciphertext,
+                closed=self._notice_cipher(current, epoch.epoch_id, ciphertext).encrypt(notice),
             )
         )
 
@@ -336,6 +358,7 @@ class GroupKeys:
         cipher = self._cipher(epoch.epoch_id)
         assert cipher is not None, "its key is here"
         ciphertext = cipher.encrypt(self._tag + plaintext)
+        self._remember(plaintext, epoch.epoch_id)
         record = self._state.record if self._hands_out(len(plaintext)) else None
         return encode_message(GroupMessage(epoch_id=epoch.epoch_id, ciphertext=ciphertext, record=record))
 
@@ -372,11 +395,35 @@ class GroupKeys:
     def _epoch(self, epoch_id: bytes) -> Epoch | None:
         return next((epoch for epoch in self._state.epochs if epoch.epoch_id == epoch_id), None)
 
+    def _epoch_at(self, made_ms: int) -> Epoch:
+        """Return the epoch of a date; the clock of its administrator may be ahead of the clock of this member."""
+        epochs = self._state.epochs
+        return next((each for each in epochs if min(each.since_ms, each.learned_ms) <= made_ms), epochs[-1])
+
+    def _remember(self, plaintext: bytes, epoch_id: bytes) -> None:
+        digest = _digest(plaintext)
+        if digest not in self._epoch_ids:
+            self._epoch_ids[digest] = epoch_id
+
+    def _notice_cipher(self, epoch: Epoch, about_epoch_id: bytes, about: bytes) -> AesGcm:
+        """Return the cipher of the notice beside a ciphertext: it holds for this ciphertext only."""
+        return cipher_of(epoch, CLOSED, self._state.group_id + about_epoch_id + about, random_bytes)
+
     def _unreadable(self, message: GroupMessage) -> DecryptionError:
         if self._current is None or not message.closed:
             return DecryptionError("this member has no key of the message's epoch")
-        message_id = cipher_of(self._current, CLOSED, self._state.group_id).decrypt(message.closed)
-        return MessageClosedError(message_id.decode())
+        notice = self._notice_cipher(self._current, message.epoch_id, message.ciphertext).decrypt(message.closed)
+        number, message_id = decode_notice(notice)
+        if number >= self._first_number:
+            return DecryptionError("the key of the message's epoch has not arrived yet")
+        return MessageClosedError(message_id)
+
+    @property
+    def _first_number(self) -> int:
+        """Number of the first epoch whose key the newest record may have for this member."""
+        handed_out = [] if self._record is None else [each.number for each in self._record.epochs]
+        since = [entry.since for entry in self.roster if entry.public_key == self.identity.public_key]
+        return max(min(handed_out, default=0), min(since, default=0))
 
     def _take(self, signed: SignedRecord) -> None:
         """Learn the keys of a record that an administrator signed."""
@@ -389,18 +436,15 @@ class GroupKeys:
                 if self._epoch(record.epochs[0].epoch_id) is None:
                     self._learn(signed, record)
                 self._seen[digest] = None
-            if signed == self._state.record:
-                self._record_seen()
 
     def _verified(self, signed: SignedRecord) -> GroupRecord | None:
         try:
-            record = decode_record(signed.record)
-            signer = record.administrators[record.signer]
-            is_ours = group_id_of(record.salt, record.administrators) == self._state.group_id
-            is_true = is_ours and verify(signer, signed.signature, signed_part(signed.record))
+            salt, administrators, signer = decode_signer(signed.record)
+            is_ours = group_id_of(salt, administrators) == self._state.group_id
+            is_true = is_ours and verify(administrators[signer], signed.signature, signed_part(signed.record))
+            return decode_record(signed.record) if is_true else None
         except (DecodeError, ValueError):
             return None
-        return record if is_true else None
 
     def _learn(self, signed: SignedRecord, record: GroupRecord) -> None:
         known = {epoch.epoch_id for epoch in self._state.epochs}
@@ -418,7 +462,9 @@ class GroupKeys:
         if newest is None or current is None or current.epoch_id != newest.epochs[0].epoch_id:
             return
         if self.is_administrator and tuple(Roster(roster_in(newest, current))) != tuple(self.roster):
-            self._renew(None)
+            # In a group that is full, the next change raises this error.
+            with suppress(ConfigurationError):
+                self._renew(None)
 
     def _renew(self, change: Callable[[int], RosterEntry] | None) -> None:
         """Begin an epoch; ``change`` returns the changed entry for the number of that epoch."""
@@ -449,8 +495,9 @@ class GroupKeys:
         encoded = encode_record(made)
         if len(encoded) > MAX_RECORD_BYTES:
             raise ConfigurationError(
-                f"the group has too many members: its record would have {len(encoded):,} bytes, at most "
-                f"{MAX_RECORD_BYTES:,} fit (about 150 members)"
+                f"the group is full, with {len(roster.present)} members and {len(list(roster)) - len(roster.present)} "
+                f"former members: its record would have {len(encoded):,} bytes, at most {MAX_RECORD_BYTES:,} fit. "
+                "Make a new group"
             )
         signed = SignedRecord(encoded, self.identity.sign(signed_part(encoded)))
         return state.joined(_State(group_id=state.group_id, record=signed, roster=tuple(roster), epochs=(epoch,)))
@@ -514,6 +561,10 @@ def _member_key(public_key: bytes | str) -> bytes:
 
 def _name(sender_id: str) -> str:
     return checked_name("the sender id of a member", sender_id, "give the name that the member has in the channel")
+
+
+def _digest(plaintext: bytes) -> bytes:
+    return hashlib.sha256(plaintext).digest()
 
 
 def _now_ms() -> int:

@@ -250,6 +250,28 @@ def test_long_messages_pass_renewals(tmp_path, profile):
     run_in_group(scenario, faults=NetworkFaults(loss=0.3))
 
 
+@LOSSES
+def test_a_retransmission_of_an_earlier_message_stays_closed_for_who_came_later(tmp_path, loss):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob")
+        alice, bob = await team.channel("alice"), await team.channel("bob")
+        heard = {"bob": heard_by(bob)}
+        await say(alice, b"one", "bob")
+        group.nodes["bob"].go_offline()
+        receipt = await alice.send(b"before carol", by={"bob"})
+        await asyncio.sleep(0.5)
+        team.add("carol")
+        carol = await team.channel("carol")
+        heard["carol"] = heard_by(carol)
+        await asyncio.sleep(3)
+        group.nodes["bob"].go_online()
+        await receipt.delivered()
+        await say(alice, b"after", "bob", "carol")
+        assert heard == {"bob": [b"one", b"before carol", b"after"], "carol": [b"after"]}
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
 @in_group()
 async def test_a_program_that_sends_ephemeral_messages_before_it_has_the_key_still_gets_it(
     group, tmp_path, monkeypatch

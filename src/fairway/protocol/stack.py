@@ -902,8 +902,7 @@ class Stack:
         for limit, bound, bites in self.sds.dependencies.limits():
             events += self._limits.note(limit, bound, bites=bites)
         events += self._notices.take(now_ms)
-        if self.presence.events:
-            events += self.presence.take_events()
+        events += self.presence.take_events()
         blockage = self._sending.blockage
         if blockage.is_long:
             events += blockage.take(now_ms)

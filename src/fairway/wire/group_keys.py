@@ -21,6 +21,7 @@ MAX_RECORD_BYTES: Final = 30_000
 """Longest record: with it, a sync message and a full segment still fit a WakuMessage of 150 KiB."""
 MAX_NUMBER: Final = 1_000_000
 """Highest number of an epoch: a receiver computes one hash for each."""
+_NUMBER_BYTES: Final = 4
 _MAX_MESSAGE_BYTES: Final = 1 << 26
 
 
@@ -39,7 +40,7 @@ class GroupMessage(Struct, frozen=True, kw_only=True):
     record: SignedRecord | None = None
     """The record of the newest epoch, for members without its key."""
     closed: bytes = b""
-    """Id of the SDS message, encrypted with the newest key, for members who may not read ``ciphertext``."""
+    """Notice, encrypted with the newest key, for members who may not read ``ciphertext`` (`encode_notice`)."""
 
 
 class SealedSecret(Struct, frozen=True):
@@ -112,18 +113,44 @@ def decode_message(data: bytes) -> GroupMessage:
     )
 
 
+def encode_notice(number: int, message_id: str) -> bytes:
+    """Return what a repeated message says of its ciphertext: the number of its epoch, and the id of the SDS message."""
+    return number.to_bytes(_NUMBER_BYTES, "big") + message_id.encode()
+
+
+def decode_notice(notice: bytes) -> tuple[int, str]:
+    """Return the number of the epoch and the id of the SDS message; raise `DecodeError` if they cannot be read."""
+    try:
+        return int.from_bytes(notice[:_NUMBER_BYTES], "big"), notice[_NUMBER_BYTES:].decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("no id of a message") from error
+
+
 def encode_record(record: GroupRecord) -> bytes:
     """Return the bytes that an administrator signs."""
     return encode(pb.GroupRecord, **_fields(record))
 
 
+def decode_signer(data: bytes) -> tuple[bytes, tuple[bytes, ...], int]:
+    """Return the salt, the administrators and the signer in a record; raise `DecodeError` if it has none.
+
+    A receiver verifies the signature before it reads the rest, which may have thousands of entries.
+    """
+    held = parse(pb.GroupRecord, data, max_bytes=MAX_RECORD_BYTES)
+    administrators = tuple(held.administrators)
+    if held.signer >= len(administrators) or any(len(key) != KEY_BYTES for key in administrators):
+        raise DecodeError("no record of a group")
+    return held.salt, administrators, held.signer
+
+
 def decode_record(data: bytes) -> GroupRecord:
     """Return the record in signed bytes; raise `DecodeError` if they have none."""
+    salt, administrators, signer = decode_signer(data)
     held = parse(pb.GroupRecord, data, max_bytes=MAX_RECORD_BYTES)
     record = GroupRecord(
-        salt=held.salt,
-        administrators=tuple(held.administrators),
-        signer=held.signer,
+        salt=salt,
+        administrators=administrators,
+        signer=signer,
         number=held.number,
         secrets=tuple(SealedSecret(each.member, each.sealed) for each in held.secrets),
         epochs=tuple(WrappedKey(each.epoch_id, each.number, each.since_ms, each.wrapped) for each in held.epochs),
@@ -131,9 +158,7 @@ def decode_record(data: bytes) -> GroupRecord:
     )
     ids = [each.epoch_id for each in record.epochs]
     is_whole = (
-        all(len(key) == KEY_BYTES for key in record.administrators)
-        and record.signer < len(record.administrators)
-        and ids
+        ids
         and all(len(epoch_id) == EPOCH_ID_BYTES for epoch_id in ids)
         and all(0 < each.number <= record.number for each in record.epochs)
         and record.epochs[0].number == record.number <= MAX_NUMBER

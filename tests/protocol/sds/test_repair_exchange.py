@@ -205,7 +205,7 @@ def test_only_members_of_the_response_group_answer(new_channel, a_message, askin
     answering = set()
     for number in range(40):
         peer = new_channel(f"p{number}")
-        peer.participants.update({f"other {n}": None for n in range(3 * 128)})
+        peer.participants.update(f"other {n}" for n in range(3 * 128))
         peer.receive(a_message("m1"), None, start)
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
         if peer.sweep_repair(start + LATER):
@@ -218,7 +218,7 @@ def test_when_nobody_of_the_group_answers_everybody_does(new_channel, a_message,
     """Groups have the same members at every request; if those have left, the message would be lost to all."""
     peers = [new_channel(f"p{number}") for number in range(5)]
     for peer in peers:
-        peer.participants.update({f"other {n}": None for n in range(9_000)})
+        peer.participants.update(f"other {n}" for n in range(9_000))
         peer.receive(a_message("m1"), None, start)
         peer.receive(asking(HistoryEntry("m1", None, "zoe"), sender="carol"), None, start)
         assert peer.sweep_repair(start + LATER) == []

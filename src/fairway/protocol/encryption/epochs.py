@@ -68,7 +68,7 @@ class MessageClosedError(DecryptionError):
     """A message that this member may not read, with its id: other messages need not wait for it."""
 
     def __init__(self, message_id: str) -> None:
-        super().__init__("the message is of an epoch before this member was added")
+        super().__init__("the message is of an epoch whose key this member does not get")
         self.message_id = message_id
 
 
@@ -88,20 +88,23 @@ class EpochCipher(Encryption, Protocol):
         """Return the beginning of the earliest epoch whose key came at ``after_ms`` or later; None without one."""
 
     def encrypt_as_of(self, plaintext: bytes, message_id: str, made_ms: int) -> bytes:
-        """Encrypt an earlier message again, with the key of the epoch in which it was made."""
+        """Encrypt an earlier message again, with the key of the epoch in which it was encrypted first."""
 
     def admits(self, sender_id: str, made_ms: int) -> bool:
         """Return whether a message may be of its sender: a former member sends none after its removal."""
 
 
 class Epoch(Struct, frozen=True):
-    """An epoch with its key."""
+    """An epoch with its key. Its repr does not show the key."""
 
     epoch_id: bytes
     number: int
     since_ms: int
     key: bytes
     learned_ms: int
+
+    def __repr__(self) -> str:
+        return f"<Epoch {self.number} {self.epoch_id.hex()}>"
 
     @property
     def rank(self) -> tuple[int, bytes]:
@@ -265,9 +268,12 @@ def roster_in(record: GroupRecord, epoch: Epoch) -> tuple[RosterEntry, ...]:
     return decode_roster(cipher_of(epoch, ROSTER, group_id).decrypt(record.roster))
 
 
-def cipher_of(epoch: Epoch, use: bytes, group_id: bytes, random_bytes: RandomBytes = os.urandom) -> AesGcm:
-    """Return the cipher for one use of the key of an epoch: message, closed or roster."""
-    return AesGcm(epoch.key, associated_data=_labelled(use, group_id + epoch.epoch_id), random_bytes=random_bytes)
+def cipher_of(epoch: Epoch, use: bytes, context: bytes, random_bytes: RandomBytes = os.urandom) -> AesGcm:
+    """Return the cipher for one use of the key of an epoch: message, closed or roster.
+
+    ``context`` is the id of the group; of a closed message its epoch id and its ciphertext follow.
+    """
+    return AesGcm(epoch.key, associated_data=_labelled(use, context + epoch.epoch_id), random_bytes=random_bytes)
 
 
 def _wrapping(secret: bytes, epoch_id: bytes, random_bytes: RandomBytes = os.urandom) -> AesGcm:

@@ -129,10 +129,10 @@ class Opener:
             if self._open_signed is None:
                 return self._ciphering.decrypt(payload, transmission)
             decoded = self._open_signed(payload)
-        except DecryptionError as error:
+        except MessageClosedError:
+            raise
+        except DecryptionError:
             self.not_decrypted()
-            if isinstance(error, MessageClosedError):
-                raise
             return None
         transmission.signer_key = decoded.signer_public_key
         return decoded.payload

@@ -142,7 +142,8 @@ class Sending:
         if transmission.carries_segment:
             self.outbound.encrypting[transmission.sds_id] = transmission.is_new
         try:
-            if transmission.purpose is Purpose.REPAIR and self._ciphering.epochs is not None:
+            is_repeated = transmission.purpose in (Purpose.RETRY, Purpose.REPAIR)
+            if is_repeated and self._ciphering.epochs is not None:
                 return self._encrypted_as_of(transmission, self._ciphering.epochs)
             encrypted = self._ciphering.encrypt(transmission.payload, transmission, is_content=transmission.is_new)
         except EncryptionError as error:
@@ -150,7 +151,7 @@ class Sending:
         return encrypted if isinstance(encrypted, bytes) else [encrypted]
 
     def _encrypted_as_of(self, transmission: Transmission, epochs: EpochCipher) -> bytes:
-        """Encrypt the answer to a repair request, so that a new member cannot read what was sent before it came."""
+        """Encrypt a repeated message, so that a new member cannot read what was sent before its addition."""
         lamport = self._sds.profile.codec.decode(transmission.payload).lamport_timestamp or 0
         made_ms = lamport * self._sds.profile.lamport_unit_ms
         return epochs.encrypt_as_of(transmission.payload, transmission.sds_id, made_ms)

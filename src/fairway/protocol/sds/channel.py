@@ -164,8 +164,7 @@ class MessageChannel:
         """The first segment of that snapshot."""
         self._missed: frozenset[str] = frozenset()
         """SDS ids of the messages that the snapshot does not cover, or not all messages of a batch."""
-        self.participants: dict[str, None] = {}
-        """The other participants by sender id, the one known longest first."""
+        self.participants: set[str] = set()
         self.presence = Presence(self.participants, now_ms)
         self.leaves = False
         """Whether this participant is about to stop; its sync messages then say so."""
@@ -470,9 +469,9 @@ class MessageChannel:
             absent = self.presence.forget_one()
             if absent is None:
                 return
-            del self.participants[absent]
+            self.participants.remove(absent)
             self.journal.touch(PARTICIPANTS, absent)
-        self.participants[name] = None
+        self.participants.add(name)
         self.journal.touch(PARTICIPANTS, name)
 
     def note_presence(self, message: SdsMessage, now_ms: int, sent_ms: int | None, *, was_missing: bool) -> None:
@@ -480,15 +479,13 @@ class MessageChannel:
 
         ``was_missing`` says whether others cited it before it arrived.
         """
-        lamport, kind = message.lamport_timestamp or 0, message.kind
+        lamport = self.believed_lamport(message.lamport_timestamp or 0, now_ms)
         made_ms = None
-        if kind is Kind.CONTENT:
+        if message.kind is Kind.CONTENT:
             self.presence.content_transmitted(now_ms)
             made_ms = lamport * self.profile.lamport_unit_ms
-        if lamport > self.lamport:
-            lamport = self.believed_lamport(lamport, now_ms)
         if not was_missing and self.presence.was_sent_now(sent_ms, made_ms, now_ms):
-            leaves = message.leaves and kind is Kind.SYNC
+            leaves = message.leaves and message.kind is Kind.SYNC
             self.presence.heard(message.sender_id, lamport, now_ms, leaves=leaves)
 
     def refuse(

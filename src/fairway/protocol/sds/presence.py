@@ -16,7 +16,7 @@ Time is an argument. Presence is not persisted: after a restart no participant i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,8 +75,7 @@ class Presence:
         """Whether the present chance began with content."""
         self.at_ms: int | None = None
         """When the present chance ends; None if its end changes nothing."""
-        self.events: list[MemberArrived | MemberAway] = []
-        """The events that `take_events` has not returned."""
+        self._events: list[MemberArrived | MemberAway] = []
 
     def follow(self, turn_ms: Callable[..., int]) -> None:
         """Learn the turns of the group from the timer of sync messages (`SyncTimer.turn_ms`)."""
@@ -178,15 +177,15 @@ class Presence:
                 self._went_away(name, heard, AwayReason.SILENT, now_ms)
         self._begin_chance(now_ms, has_news=False)
 
-    def take_events(self) -> list[MemberArrived | MemberAway]:
+    def take_events(self) -> Sequence[MemberArrived | MemberAway]:
         """Return the events so far, each once."""
-        events, self.events = self.events, []
+        if not self._events:
+            return ()
+        events, self._events = self._events, []
         return events
 
     def forget_one(self) -> str | None:
         """Forget a participant that is not present, and return its name; None if all are present."""
-        if self._present >= len(self._participants):
-            return None
         name = next((name for name in self._participants if not self.is_present(name)), None)
         if name is not None:
             self._heard.pop(name, None)
@@ -212,11 +211,11 @@ class Presence:
 
     def _arrived(self, name: str) -> None:
         self._present += 1
-        self.events.append(MemberArrived(sender_id=name))
+        self._events.append(MemberArrived(sender_id=name))
         self._plan()
 
     def _went_away(self, name: str, heard: _Heard, reason: AwayReason, now_ms: int) -> None:
         self._present -= 1
         heard.is_present, heard.since_ms = False, now_ms
-        self.events.append(MemberAway(sender_id=name, reason=reason, last_heard_ms=heard.last_heard_ms))
+        self._events.append(MemberAway(sender_id=name, reason=reason, last_heard_ms=heard.last_heard_ms))
         self._plan()

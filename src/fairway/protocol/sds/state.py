@@ -158,7 +158,7 @@ class SdsState:
                     channel.journal.touch(table, without_room)
         for key, (order, encoded) in sorted(tables[RETAINED], key=lambda item: item[1][0]):
             channel.retained.keep_again(key, order, encoded)
-        channel.participants.update((key, None) for key, _ in tables[PARTICIPANTS])
+        channel.participants.update(key for key, _ in tables[PARTICIPANTS])
         uncited = {key for key, _ in tables[UNCITED]}
         for record in channel.history:
             if record.message_id in uncited:
