@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
+from itertools import count
 
 import pytest
 
@@ -15,7 +17,7 @@ from fairway.nodes.local.faults import NetworkFaults
 from fairway.options import Profile, RateLimitConfig, ReliableChannelOptions
 from fairway.storage.channel_store import SendOutcome
 from fairway.storage.memory_store import MemoryStore
-from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, virtual_time
+from fairway.testing import DiskFault, DiskFaults, Machine, Process, SimulatedDisk, run, virtual_time
 from fairway.wire.batch import encode_batch
 from fairway.wire.sds import WAKU_SDS
 from fairway.wire.topics import autoshard
@@ -379,3 +381,69 @@ async def test_a_receiver_that_is_killed_at_a_commit_gets_each_message_of_a_batc
             assert len(seen) == len(set(seen))
             assert len(again) == len(set(again))
         second.kill()
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.full] * (seed > 3)) for seed in range(30)])
+def test_no_crash_of_any_participant_loses_or_repeats_a_message_of_a_batch(seed):
+    run(group_with_crashes(seed), seed=seed)
+
+
+async def group_with_crashes(seed):
+    """Let three participants send readings at 30 % loss, and lose power at random commits; then let them catch up."""
+    names, returned, handed = ("alice", "bob", "carol"), set(), {}
+    limit = RateLimitConfig(enabled=True, epoch_ms=60_000, messages_per_epoch=10)
+    options = ReliableChannelOptions(batch_ms=10, rate_limit=limit)
+    number = count()
+
+    async def life(network, name, store):
+        node = next((node for node in network.nodes if node.name == name), None) or network.node(name)
+        async with create_reliable_channel(node, "harbour", name, TOPIC, options=options, store=store) as channel:
+
+            async def send(payload):
+                await channel.send(payload, by=[other for other in names if other != name])
+                returned.add(payload)
+
+            async def talk():
+                while asyncio.get_running_loop().time() < HOUR_S / 3:
+                    sends = (send(b"%s %d" % (name.encode(), next(number))) for _ in range(7))
+                    # A store that has lost its power fails a moment before its program is killed.
+                    await asyncio.gather(*sends, return_exceptions=True)
+                    await asyncio.sleep(60)
+
+            talking = asyncio.ensure_future(talk())
+            async for message in channel:
+                handed.setdefault((name, message.order_key), []).append(message)
+            await talking
+
+    with LocalNetwork(NetworkFaults(loss=0.3, duplication=0.1), seed=seed) as network, SimulatedDisk(seed) as disk:
+        processes: dict[str, Process] = {}
+
+        def begin(name):
+            processes[name] = Process(name, Machine(asyncio.get_running_loop()))
+            task = processes[name].spawn(life(network, name, disk.store(name)))
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+        def crash(name):
+            processes[name].kill()
+            disk.later(5, partial(begin, name))
+
+        disk.on_crash = crash
+        disk.faults = DiskFaults(crash_before=0.03, crash_after=0.03)
+        for name in names:
+            begin(name)
+        await asyncio.sleep(HOUR_S / 3)
+        disk.faults = DiskFaults()
+        await asyncio.sleep(2 * HOUR_S)
+        assert disk.happened.total() > 5
+        heard = {name: [] for name in names}
+        for (name, _), messages in handed.items():
+            heard[name].append(messages[0].payload)
+            assert [message.redelivered for message in messages[1:]] == [True] * (len(messages) - 1)
+        for name in names:
+            assert len(heard[name]) == len(set(heard[name]))
+            others = {payload for payload in returned if not payload.startswith(name.encode())}
+            assert others <= set(heard[name])
+        by_sender = [{p for p in heard[name] if p.startswith(b"alice")} for name in ("bob", "carol")]
+        assert by_sender[0] == by_sender[1]
+        for process in processes.values():
+            process.kill()
