@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from fairway.errors import FairwayError, MessageTooLargeError
 from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
-from fairway.options import RateLimitConfig, Receive, ReliableChannelOptions, SegmentationConfig
+from fairway.options import Profile, RateLimitConfig, Receive, ReliableChannelOptions, SegmentationConfig
+from fairway.storage.memory_store import MemoryStore
 from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, run, virtual_time
 from fairway.wire.coverage import Coverage
 from groups import Group, in_group
@@ -78,14 +80,25 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(steps=STEPS, rest=STEPS, loss=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 1_000))
-def test_a_newcomer_has_the_state_of_the_others_however_messages_cross_the_snapshots(steps, rest, loss, seed):
+@settings(max_examples=20, deadline=None)
+@given(
+    steps=STEPS,
+    rest=STEPS,
+    lost=st.sampled_from(["alice", "bob", "carol"]),
+    loss=st.sampled_from([0.0, 0.3]),
+    profile=st.sampled_from(Profile),
+    batch_ms=st.sampled_from([0, 30]),
+    seed=st.integers(0, 1_000),
+)
+def test_all_have_one_state_however_messages_cross_the_snapshots(steps, rest, lost, loss, profile, batch_ms, seed):
+    options = replace(SMALL_SEGMENTS, profile=profile, batch_ms=batch_ms)
+
     async def world():
         with LocalNetwork(NetworkFaults(loss=loss), seed=seed) as network:
             apps = {name: App(name) for name in ("alice", "bob", "carol")}
+            stores = {name: MemoryStore() for name in apps}
             for name, app in apps.items():
-                await app.start(await join(network, name, options=SMALL_SEGMENTS))
+                await app.start(await join(network, name, options=options, store=stores[name]))
 
             async def play(script):
                 for what, who, pause_s in script:
@@ -102,10 +115,14 @@ def test_a_newcomer_has_the_state_of_the_others_however_messages_cross_the_snaps
 
             await play(steps)
             apps["dora"] = App("dora")
-            joining = asyncio.ensure_future(apps["dora"].start(await join(network, "dora", options=SMALL_SEGMENTS)))
+            joining = asyncio.ensure_future(apps["dora"].start(await join(network, "dora", options=options)))
             await play(rest)
             await joining
             await apps["dora"].send()
+            if await apps[lost].channel.latest_snapshot() is not None:
+                await apps[lost].channel.close()
+                apps[lost] = App(lost)
+                await apps[lost].start(await join(network, lost, options=options, store=stores[lost]))
             await asyncio.sleep(3_600)
             counts = [app.counts for app in apps.values()]
             assert counts[1:] == counts[:-1]
@@ -351,6 +368,42 @@ async def test_a_snapshot_amid_a_batch_covers_its_finished_messages():
                 assert await Group.take(aiter(dora), 3) == rest
                 await asyncio.sleep(60)
                 assert dora.statistics().unfinished == 1, "the message in hand"
+
+
+@virtual_time()
+async def test_a_newcomer_waits_a_while_for_a_store_node():
+    with LocalNetwork() as network:
+        async with join(network, "alice") as alice:
+            await (await alice.snapshot(b"state")).sent()
+        node = network.node("dora")
+        node.store_available = False
+        async with join(network, "dora") as dora:
+            assert await dora.latest_snapshot() is None
+            waiting = asyncio.ensure_future(dora.latest_snapshot())
+            await asyncio.sleep(5)
+            node.store_available = True
+            assert (await waiting).state == b"state"
+
+
+@virtual_time()
+async def test_a_newcomer_waits_a_minute_for_an_old_message_that_no_store_has():
+    with LocalNetwork(NetworkFaults(store_loss=1.0)) as network:
+        async with join(network, "alice") as alice, join(network, "bob") as bob:
+            await (await alice.send(b"not finished")).delivered()
+            network.faults = NetworkFaults()
+            await asyncio.create_task(anext(aiter(bob)))
+            for number in range(10):
+                await (await alice.send(b"%d" % number)).delivered()
+                bob.finish(await anext(aiter(bob)))
+            await bob.snapshot(b"0 to 9")
+            await (await bob.send(b"after")).sent()
+        async with join(network, "dora") as dora:
+            assert (await dora.latest_snapshot()).state == b"0 to 9"
+            heard = heard_by(dora)
+            await asyncio.sleep(50)
+            assert heard == []
+            await asyncio.sleep(50)
+            assert heard == [b"after"]
 
 
 @virtual_time()

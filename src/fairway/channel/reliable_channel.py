@@ -86,6 +86,7 @@ _REFUSALS = {
 }
 _LOG: Final = logging.getLogger("fairway.channel")
 _REPLY_TIMEOUT_S: Final = 30.0
+_STORE_WAIT_S: Final = 10.0
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -376,7 +377,7 @@ class ReliableChannel:
         A snapshot is sent like a message, but no participant gets it as one. Raises what `send` raises, among them
         `MessageTooLargeError` for a state that does not fit ``segmentation.max_message_size_bytes``.
         """
-        check_type("state", state, bytes, "give what the application needs to go on")
+        check_type("state", state, bytes, "encode text with .encode()")
         in_hand = {
             *self._inbox.in_hand_of_caller(),
             *self._listeners.in_hand_of_caller(),
@@ -406,9 +407,9 @@ class ReliableChannel:
         in a new program, or in one that has lost its state or fallen far behind.
 
         It searches the part of the store node's archive that this participant has not read, from the newest message
-        back, and repeats queries that fail; `asyncio.timeout` bounds it. Without a store node it returns the newest
-        snapshot that arrived. If the channel is not started, it runs only for the search. A channel with a handler is
-        created with ``auto_start=False``, and started once the application has the state.
+        back, and repeats queries that fail; `asyncio.timeout` bounds it. If no store node is reachable within 10 s, it
+        returns the newest snapshot that arrived. If the channel is not started, it runs only for the search. A channel
+        with a handler is created with ``auto_start=False``, and started once the application has the state.
 
         Raises `ChannelClosedError` if the channel stops during the search, and a `StorageError` if the store failed.
         """
@@ -821,8 +822,8 @@ class ReliableChannel:
 
     async def _found_snapshot(self, engine: Engine) -> KnownSnapshot | None:
         """Return the newest snapshot: the known one, or a newer one in the archive of the store node."""
-        search = engine.stack.search_snapshots(self._clock()) if self._node.status.store else None
-        if search is None:
+        search = engine.stack.search_snapshots(self._clock())
+        if search is None or not await self._has_store():
             return engine.stack.snapshots.newest
 
         def is_wanted() -> bool:
@@ -830,6 +831,17 @@ class ReliableChannel:
 
         await engine.retriever.look_back(search.query, lambda routed: look_at(search, routed, self._clock()), is_wanted)
         return search.found
+
+    async def _has_store(self) -> bool:
+        """Return whether a store node is reachable; wait for one for `_STORE_WAIT_S`, because it may be found last."""
+        try:
+            async with asyncio.timeout(_STORE_WAIT_S):
+                async for status in self._node.status_changes():
+                    if status.connected and status.store:
+                        return True
+        except TimeoutError:
+            _LOG.info("channel %s: no store node to search for a snapshot", visible(self.channel_id))
+        return False
 
     def _unfinished(self) -> dict[int, MessageReceived]:
         """Return the received messages that the application has not finished, by number."""

@@ -50,6 +50,10 @@ class CompleteMessages(dict[str, CompleteMessage]):
         first_ids = self._first_ids
         return bool(first_ids) and any(entry[0] in first_ids for entry in cited)
 
+    def timestamps(self) -> dict[str, int]:
+        """Return the timestamps of the waiting messages, by the SDS id of each segment that arrived."""
+        return {sds_id: self[first_id].timestamp_ns for sds_id, first_id in self._first_ids.items()}
+
     def with_segment(self, sds_ids: Iterable[str]) -> CompleteMessage | None:
         """Return the message that has one of these segments; None if none waits."""
         first_id = next((self._first_ids[sds_id] for sds_id in sds_ids if sds_id in self._first_ids), None)

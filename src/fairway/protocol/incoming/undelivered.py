@@ -181,8 +181,7 @@ class Undelivered:
 
     def waiting(self) -> dict[str, int]:
         """Return the timestamps of the messages that carried undelivered content, in Unix nanoseconds, by SDS id."""
-        complete = {sds_id: each.timestamp_ns for each in self.complete.values() for sds_id in each.sds_ids}
-        return complete | {sds_id: arrival.timestamp_ns for sds_id, arrival in self._arrivals.items()}
+        return self.complete.timestamps() | {sds_id: arrival.timestamp_ns for sds_id, arrival in self._arrivals.items()}
 
     def expire(self, now_ms: int) -> list[Event]:
         """Expire sets without a new segment for the timeout, measured by the waiting clock."""

@@ -564,7 +564,7 @@ class MessageChannel:
         """Set the snapshot from which this participant starts, and the messages that it missed and that are awaited."""
         self.start, self.started_by = coverage, snapshot
         self._missed = frozenset(entry.message_id for entry in coverage.missed.values())
-        self.dependencies.awaited_from, self.dependencies.awaited = snapshot.lamport, awaited
+        self.dependencies.await_missed(awaited, snapshot.lamport)
         if snapshot.sender_id != self.sender_id and snapshot.message_id not in self.history:
             self.pending_citations.handed_over(snapshot)
 

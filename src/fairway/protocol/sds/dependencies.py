@@ -67,6 +67,8 @@ LONGEST_TURNED_AWAY: Final = 4
 
 Without a limit, a forger could resend a message without end, each time with a citation of another id that does not
 exist."""
+_AWAITED_MS: Final = 60_000
+"""Time that messages wait for those that a snapshot missed. After it they are delivered around these."""
 _RELIEVED: Final = 0.9
 """Share of a reached bound at which the bound no longer counts as reached."""
 
@@ -97,6 +99,8 @@ class Dependencies:
         """Messages that the snapshot missed from which this participant starts."""
         self.awaited_from = 0
         """Lamport timestamp of that snapshot; all messages from it on wait for the awaited ones."""
+        self.awaited_until_ms = 0
+        """The waiting clock at which they do not wait any more."""
         self.held_back: dict[str, None] = {}
         """Ids of parked messages whose dependencies are met, but for which the application had no room."""
         self._room_messages: float = math.inf
@@ -136,6 +140,11 @@ class Dependencies:
         hopeless = {"", message.message_id}
         waited_for = {e.message_id: e for e in absent if e.message_id not in self.settled}
         return [e for i, e in waited_for.items() if i not in hopeless and not i.startswith(SYNC_PREFIX)]
+
+    def await_missed(self, entries: tuple[HistoryEntry, ...], lamport: int) -> None:
+        """Let all messages from a Lamport timestamp on wait for these, for `_AWAITED_MS`; nobody may have them."""
+        self.awaited, self.awaited_from = entries, lamport
+        self.awaited_until_ms = self.clock.waited_ms + _AWAITED_MS
 
     def _still_awaited(self) -> tuple[HistoryEntry, ...]:
         left = tuple(entry for entry in self.awaited if not self._is_met(entry.message_id))
@@ -429,6 +438,9 @@ class Dependencies:
         # An own message may enter the history after it was cited (`broadcast`), without releasing its waiters.
         for message_id in [i for i in self.incoming.missing if i in self._history]:
             outcomes += self.release_waiters(message_id, now_ms)
+        if self.awaited and waited_ms > self.awaited_until_ms:
+            for entry in self._still_awaited():
+                outcomes += self._go_around(entry.message_id, now_ms)
         outcomes += self._let_go_of_useless(now_ms)
         self._ask_again(now_ms)
         while (around_at := self._next_around_at()) is not None and around_at <= waited_ms and not self.held_back:
