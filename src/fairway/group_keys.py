@@ -89,6 +89,8 @@ _MAX_SEEN: Final = 1_000
 """Records remembered as processed."""
 _MAX_FILE_BYTES: Final = 1 << 22
 _LOCK_S: Final = 1.0
+_READ_PAUSE_S: Final = 1.0
+"""Shortest time between two looks whether another program changed the file."""
 _SALT_BYTES: Final = 16
 
 
@@ -154,8 +156,10 @@ class GroupKeys:
         """Tags of the other present members."""
         self._unaware: set[bytes] = set()
         """Tags of those who have not encrypted with the newest key, or with an older one since."""
-        self._record_seen_s = self._hand_out_at_s = float("-inf")
+        self._record_seen_s = self._hand_out_at_s = self._read_at_s = float("-inf")
         self._pause_s = HAND_OUT_PAUSE_S
+        self._version: tuple[int, ...] = ()
+        """Identifies the contents of the file that were read last."""
         self._install(state)
 
     @classmethod
@@ -280,6 +284,7 @@ class GroupKeys:
 
     def encrypt(self, plaintext: bytes, /) -> bytes | Awaitable[bytes]:
         """Encrypt with the newest key; without any key, when it arrives. Raises `EncryptionError` after a removal."""
+        self._read_again()
         epoch = self._current
         if epoch is not None:
             return self._encrypted(plaintext, epoch)
@@ -321,6 +326,7 @@ class GroupKeys:
     @property
     def hand_out_in_ms(self) -> int | None:
         """Time until a message is needed to hand out the newest key; None if every member has it."""
+        self._read_again()
         if self._current is None or not self._unaware & self._others:
             return None
         return math.ceil(max(0.0, self._hand_out_at_s - monotonic_s()) * MS_PER_S)
@@ -470,7 +476,6 @@ class GroupKeys:
         """Begin an epoch; ``change`` returns the changed entry for the number of that epoch."""
         with self._lock:
             self._change(lambda state: self._changed(state, change))
-            self._record_seen_s = self._hand_out_at_s = float("-inf")
 
     def _changed(self, state: _State, change: Callable[[int], RosterEntry] | None) -> _State:
         if state.record is None:
@@ -511,6 +516,24 @@ class GroupKeys:
             finally:
                 lock.release()
 
+    def _read_again(self) -> None:
+        """Take over what another program wrote to the file, such as ``fairway group``."""
+        now_s = monotonic_s()
+        if now_s < self._read_at_s:
+            return
+        self._read_at_s = now_s + _READ_PAUSE_S
+        # A file that cannot be read now is read later; the keys in memory remain.
+        with suppress(OSError, ConfigurationError):
+            status = self._path.stat()
+            version = status.st_ino, status.st_mtime_ns, status.st_size
+            if version == self._version:
+                return
+            with self._lock:
+                before = len(self._state.epochs)
+                self._install(_read(self._path).joined(self._state))
+                self.keys_learned += len(self._state.epochs) > before
+            self._version = version
+
     def _write(self, state: _State, *, is_new: bool = False) -> None:
         if is_new and self._path.exists():
             raise ConfigurationError(f"{self._path} exists: give the path of a new file, or load the keys in it")
@@ -531,6 +554,7 @@ class GroupKeys:
         if before is None or before.epochs[0].epoch_id != record.epochs[0].epoch_id:
             self._unaware = set(self._others)
             self._pause_s = HAND_OUT_PAUSE_S
+            self._record_seen_s = self._hand_out_at_s = float("-inf")
         if self._current is not None:
             self._waiters.wake()
 

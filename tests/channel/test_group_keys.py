@@ -288,3 +288,20 @@ async def test_a_program_that_sends_ephemeral_messages_before_it_has_the_key_sti
     await until(lambda: b"here" in heard)
     for task in tasks:
         await task
+
+
+@LOSSES
+def test_a_running_program_hands_out_what_another_program_changed_in_its_file(tmp_path, loss):
+    async def scenario(group):
+        team = Team(group, tmp_path, "bob", "dave")
+        alice, bob, dave = [await team.channel(name) for name in ("alice", "bob", "dave")]
+        heard = {"bob": heard_by(bob), "dave": heard_by(dave)}
+        await say(alice, b"one", "bob", "dave")
+        GroupKeys.load(tmp_path / "alice", identity_of("alice")).remove("bob")
+        await until(lambda: team.keys["dave"].members.keys() == {"alice", "dave"})
+        await say(alice, b"two", "dave")
+        await say(dave, b"three", "alice")
+        await asyncio.sleep(300)
+        assert heard == {"bob": [b"one"], "dave": [b"one", b"two"]}
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))

@@ -81,7 +81,7 @@ def add(
         bool, typer.Option("--with-history", help="The member may also read earlier messages.")
     ] = False,
 ) -> None:
-    """Add a member. The next start of a program with your file hands the new key out.
+    """Add a member. A program with your file hands the new key out: one that runs, or the next one.
 
     Example: [bold]fairway group add team.group bob ed25519:8a88e3dd... --identity alice.key[/bold]
     """
@@ -92,7 +92,7 @@ def add(
 
 @app.command()
 def remove(file: GroupFile, name: Name, identity: KeyFile) -> None:
-    """Remove a member. The next start of a program with your file hands the new key out.
+    """Remove a member. A program with your file hands the new key out: one that runs, or the next one.
 
     Example: [bold]fairway group remove team.group bob --identity alice.key[/bold]
     """
