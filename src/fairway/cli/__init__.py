@@ -2,7 +2,8 @@
 
 Each module in this package is one command: its function ``command`` is registered under the module's name, and its
 docstring is the help text. A command with subcommands has a typer app as ``app``, and ``command`` is its callback. A
-command is imported when it runs. Several commands share the modules whose names begin with an underscore.
+command is imported when it runs. Several commands share the modules whose names begin with an underscore. A package
+within has parts of a command.
 
 Exit codes: 0 success; 1 the command ran and the answer is "no"; 2 it could not run; 130 interrupted. With 2, one line
 on stderr gives the reason and the next step. An unexpected exception is a fault of fairway and ends in a traceback.
@@ -72,7 +73,7 @@ def _options(
 
 for _module in iter_modules(__path__, f"{__name__}."):
     _name = _module.name.rpartition(".")[2]
-    if not _name.startswith("_"):
+    if not _name.startswith("_") and not _module.ispkg:
         app.command(name=_name, cls=lazy_class(_module.name))(lazy_command(_module.name))
 
 
