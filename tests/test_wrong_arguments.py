@@ -68,6 +68,11 @@ async def test_a_wrong_argument_of_create_reliable_channel_raises(argument, valu
         (lambda channel: send_file(channel, "x" * 3_000), "cannot be read"),
         (lambda channel: send_file(channel, "notes.txt", progress=5), "progress must be a function of"),
         (lambda channel: FileReceiver.open(channel, 5), "folder must be text or a PathLike, not 5"),
+        (lambda channel: channel.request(b"x", to=""), "to must not be empty; give the sender id .* or leave it out"),
+        (lambda channel: channel.request(b"x", to=5), "to must be text, not int; give the sender id"),
+        (lambda channel: channel.request(b"x", group=""), "group must not be empty; .* or leave it out"),
+        (lambda channel: channel.request(b"x", group="g" * 257), "group has 257 bytes .* at most 256"),
+        (lambda channel: channel.snapshot("text"), "state must be bytes, not str"),
     ],
 )
 @virtual_time()
@@ -102,6 +107,12 @@ async def test_names_of_participants_can_come_from_an_iterator():
         (lambda channel: channel.receipt(5), "request_id must be text, not 5"),
         (lambda channel: channel.is_settled(5), "request_id must be text, not 5"),
         (lambda channel: channel.get_message_id("x"), r"encode text with \.encode\(\)"),
+        (lambda channel: channel.requests(group=""), "group must not be empty; .* or leave it out"),
+        (lambda channel: channel.on_request(print, group="g" * 257), "group has 257 bytes .* at most 256"),
+        (
+            fairway.Envelope.of,
+            r"payload must be bytes, not ReliableChannel; give that of a message: Envelope.of\(message.payload\)",
+        ),
     ],
 )
 @virtual_time()

@@ -376,7 +376,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         """
         return BlockingLoop(_call(aiter, self._inner))
 
-    def requests(self, *, group: str = "") -> BlockingRequestLoop:
+    def requests(self, *, group: str | None = None) -> BlockingRequestLoop:
         """Return a loop over the requests of other participants to this one, or to a group, until the channel closes.
 
         See `fairway.ReliableChannel.requests`.
@@ -387,7 +387,7 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         self,
         handler: Callable[[BlockingRequest], Envelope | bytes | Awaitable[Envelope | bytes | None] | None],
         *,
-        group: str = "",
+        group: str | None = None,
     ) -> Callable[[], None]:
         """Call ``handler`` in a thread with every request, several at a time; return a function that removes it.
 

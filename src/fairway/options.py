@@ -140,6 +140,12 @@ def _require(condition: bool, text: str) -> None:
         raise ConfigurationError(text)
 
 
+def _require_none_negative(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name) or 0
+        _require(value >= 0, f"{name} must not be negative, not {value}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentationConfig:
     """Segmentation and reassembly (SEGMENTATION; LIP-243)."""
@@ -242,10 +248,9 @@ class SdsConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
+        _require_none_negative(self, "causal_history_size", "gap_timeout_ms")
         _require(self.bloom_capacity >= 1, "bloom_capacity must be at least 1")
         _require(0 < self.bloom_error_rate < 1, "bloom_error_rate must lie between 0 and 1")
-        _require(self.gap_timeout_ms >= 0, f"gap_timeout_ms must not be negative, not {self.gap_timeout_ms}")
         _require(self.possible_acks_threshold >= 1, "possible_acks_threshold must be at least 1")
         _require(
             self.max_history > self.causal_history_size,
@@ -314,8 +319,7 @@ class Advanced:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("query_on_connect_interval_ms", "handling_retry_ms"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require_none_negative(self, "query_on_connect_interval_ms", "handling_retry_ms")
         for name in (
             "query_on_connect_max_window_ms",
             "max_missing",
@@ -392,15 +396,16 @@ class ReliableChannelOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in (
+        _require_none_negative(
+            self,
             "sync_min_interval_ms",
             "retry_interval_ms",
             "max_retry_attempts",
             "retrieve_frequency_ms",
             "batch_ms",
             "process_task_min_elapse_ms",
-        ):
-            _require((getattr(self, name) or 0) >= 0, f"{name} must not be negative")
+            "causal_history_size",
+        )
         for name in ("sweep_in_buf_interval_ms", "max_unread_messages", "max_handling_attempts"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
         _require(
@@ -438,7 +443,6 @@ class ReliableChannelOptions:
         """Copy ``causal_history_size`` and ``bloom_filter_size`` into ``sds``."""
         given: dict[str, Any] = {}
         if self.causal_history_size is not None:
-            _require(self.causal_history_size >= 0, "causal_history_size must not be negative")
             given["causal_history_size"] = self.causal_history_size
         if self.bloom_filter_size is not None:
             _require(self.bloom_filter_size >= 1, "bloom_filter_size must be at least 1")

@@ -18,6 +18,7 @@ from fairway.errors import ConfigurationError
 
 _WORDS: Final[dict[object, str]] = {
     str: "text",
+    bytes: "bytes",
     int: "an integer",
     float: "a number",
     bool: "True or False",

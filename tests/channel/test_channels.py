@@ -327,6 +327,11 @@ async def test_arguments_that_cannot_work_are_refused(tmp_path):
             fairway.Channels(network.node(), store="a.db", sender_id="alice", content_topic="/a/1/team/proto")
         async with channels_of(network, "alice", tmp_path / "a.db") as alice:
             await alice.open("team")
+            with pytest.raises(ConfigurationError, match=r"pattern must be text, not NoneType; give .* room-\*"):
+                alice.names(None)
+            for backup in (alice.backup(None), alice["team"].backup(None)):
+                with pytest.raises(ConfigurationError, match="path must be text or a PathLike, not NoneType"):
+                    await backup
             with pytest.raises(StoreLockedError):
                 await channels_of(network, "alice", tmp_path / "a.db").open("other")
         with pytest.raises(StoreMismatchError, match="sender 'alice', not 'bob'"):

@@ -10,7 +10,7 @@ import pytest
 
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request
-from fairway.errors import DeliveryFailedError, NoOneThereError, RequestTimeoutError
+from fairway.errors import ConfigurationError, DeliveryFailedError, NoOneThereError, RequestTimeoutError
 from fairway.events import AwayReason, MemberArrived, MemberAway
 from fairway.identity import Identity
 from fairway.nodes.local import LocalNetwork, NetworkFaults
@@ -294,7 +294,7 @@ async def test_a_request_to_nobody_in_particular_fails_at_once_if_the_channel_wa
             with pytest.raises(RequestTimeoutError):
                 await alice.request(b"anybody?", timeout=MINUTE_S)
             await chat(alice, 3 * MINUTE_S)
-            for to in ("", "bob"):
+            for to in (None, "bob"):
                 with pytest.raises(NoOneThereError):
                     await alice.request(b"anybody?", to=to, timeout=MINUTE_S)
             async with join(network, "bob") as bob:
@@ -352,6 +352,8 @@ async def test_a_send_waits_for_all_members_that_are_present_also_over_a_lossy_n
             assert present(alice) == {"bob", "carol", "dave"}
             payloads = [heard_by(other) for other in others]
             receipt = await alice.send(b"to everybody")
+            with pytest.raises(ConfigurationError, match="to_all_present must be True or False, not NoneType"):
+                await receipt.delivered(to_all_present=None)
             acknowledgement = await receipt.delivered(to_all_present=True)
             assert acknowledgement.delivered_to == ("bob", "carol", "dave")
             assert all(b"to everybody" in each for each in payloads)

@@ -309,7 +309,7 @@ async def test_a_restart_hands_all_open_requests_over_again(tmp_path):
     [
         *({"timeout": value} for value in (0, -1, None, timedelta(0), float("nan"), float("inf"), "3", True)),
         *({"request_id": value} for value in ("", 5, ["a"], "a" * 300)),
-        {"to": None},
+        {"to": ""},
         {"to": "alice"},
     ],
 )

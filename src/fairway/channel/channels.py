@@ -125,6 +125,7 @@ class Channels:
         A pattern is as in `fnmatch.fnmatchcase`. The order is that of their creation. Raises a `StorageError` if the
         store cannot be read.
         """
+        check_type("pattern", pattern, str, "give one such as room-*")
         if not self._store.path.exists():
             return []
         owners = StoreReader(self._store.path).owners()
@@ -150,6 +151,7 @@ class Channels:
 
     async def backup(self, path: str | PathLike[str]) -> None:
         """Copy the store, with all channels, into a new file; see `ReliableChannel.backup`."""
+        check_type("path", path, str | PathLike, "give the path of a new file")
         await asyncio.to_thread(self._store.back_up, Path(path))
 
     async def close(self) -> None:

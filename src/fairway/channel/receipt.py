@@ -33,6 +33,7 @@ from fairway.events import (
 )
 from fairway.loop_binding import LoopBinding
 from fairway.storage.channel_store import ChannelStore, SendOutcome, StoredRequest
+from fairway.type_checks import check_type
 from fairway.waiters import Waiters
 
 
@@ -211,6 +212,7 @@ class Receipt(EphemeralReceipt):
         trying unless the deadline has passed. A receipt of an earlier run raises the error once more, unless
         `ReliableChannel.settle` was called after it.
         """
+        check_type("to_all_present", to_all_present, bool)
         raised = self._failures_raised
         names: frozenset[str] = self._started().stack.presence.present() if to_all_present else frozenset()
 

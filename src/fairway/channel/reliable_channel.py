@@ -58,6 +58,7 @@ from fairway.loop_binding import LoopBinding
 from fairway.nodes.node import WakuNode
 from fairway.options import Receive, ReliableChannelOptions
 from fairway.protocol.encryption import Encryption
+from fairway.protocol.names import checked_name
 from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.ratelimit import RlnProofProvider
 from fairway.protocol.ratelimit.membership import Membership
@@ -426,8 +427,8 @@ class ReliableChannel:
         self,
         payload: Envelope | bytes,
         *,
-        to: str = "",
-        group: str = "",
+        to: str | None = None,
+        group: str | None = None,
         timeout: float | timedelta = _REPLY_TIMEOUT_S,  # noqa: ASYNC109 - it travels with the request
         request_id: str | None = None,
     ) -> Reply:
@@ -450,19 +451,20 @@ class ReliableChannel:
         assert timeout_ms is not None, "a timeout was given"
         if request_id is not None:
             wanted_id(request_id)
-        check_type("to", to, str, "give the sender id of a participant")
-        check_type("group", group, str, "give the name of a group of workers")
+        if to is not None:
+            checked_name("to", to, "give the sender id of a participant, or leave it out")
+        group = _group_of(group)
         if to and group:
             raise ConfigurationError("a request goes to one participant or to a group: give to or group, not both")
         envelope = payload if isinstance(payload, Envelope) else Envelope(_bytes_of(payload))
         self._started()
-        envelope = replace(envelope, to=to, group=group)
+        envelope = replace(envelope, to=to or "", group=group)
         ask = partial(self._requests.request, timeout_s=timeout_ms / 1_000, request_id=request_id)
         if self._telemetry is None:
             return await ask(envelope)
         return await self._telemetry.request(ask, envelope, is_carrier=request_id is None)
 
-    def requests(self, *, group: str = "") -> RequestLoop:
+    def requests(self, *, group: str | None = None) -> RequestLoop:
         """Return a loop over the requests of other participants to this one, each once, until the channel closes.
 
         A request is finished when it is answered, cancelled or expired, so a restart hands an unanswered one over
@@ -472,10 +474,9 @@ class ReliableChannel:
         each goes to one of them, and a worker has at most one at a time. The next one comes after its reply.
         """
         self._open()
-        check_type("group", group, str, "give the name of a group of workers")
-        return self._requests.loop(group)
+        return self._requests.loop(_group_of(group))
 
-    def on_request(self, handler: RequestHandler, *, group: str = "") -> Callable[[], None]:
+    def on_request(self, handler: RequestHandler, *, group: str | None = None) -> Callable[[], None]:
         """Call ``handler`` with every request, several at a time; return a function that removes the handler.
 
         What it returns, `bytes` or an `Envelope`, is the reply; None sends none. It may be a coroutine function. If it
@@ -486,8 +487,7 @@ class ReliableChannel:
         """
         self._open()
         check_callback("handler", handler, "a request")
-        check_type("group", group, str, "give the name of a group of workers")
-        return self._requests.serve(handler, group)
+        return self._requests.serve(handler, _group_of(group))
 
     def receipt(self, request_id: str) -> Receipt:
         """Return the receipt of an earlier send, of this run or an earlier one.
@@ -677,6 +677,7 @@ class ReliableChannel:
             raise ConfigurationError(
                 f"the state of this channel is in {self._store!r}, not in a file: create the channel with store=PATH"
             )
+        check_type("path", path, str | PathLike, "give the path of a new file")
         await asyncio.to_thread(self._store.back_up, Path(path))
 
     @property
@@ -980,6 +981,11 @@ def _bytes_of(payload: Envelope | bytes) -> bytes:
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise ConfigurationError(f"a payload is bytes, not {type(payload).__name__}; encode text with .encode()")
     return bytes(payload)
+
+
+def _group_of(group: str | None) -> str:
+    """Return the name of a group of workers, empty for None; raise `ConfigurationError` if it cannot be a name."""
+    return "" if group is None else checked_name("group", group, "give the name of a group of workers, or leave it out")
 
 
 def _milliseconds_of(deadline: float | timedelta | None) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from typing import Final, Self
 
-from fairway.errors import DecodeError
+from fairway.errors import ConfigurationError, DecodeError
 from fairway.wire.coverage import Coverage
 from fairway.wire.proto import envelope_pb2 as pb
 from fairway.wire.protobuf import encode, parse
@@ -79,6 +79,11 @@ class Envelope:
     @classmethod
     def of(cls, payload: bytes) -> Self:
         """Return what a payload holds; a payload without an envelope, or with a broken one, is the content."""
+        if not isinstance(payload, bytes):
+            raise ConfigurationError(
+                f"payload must be bytes, not {type(payload).__name__}; give that of a message: "
+                "Envelope.of(message.payload)"
+            )
         return cls.decode(payload) or cls(payload)
 
     @classmethod
