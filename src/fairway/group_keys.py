@@ -49,6 +49,7 @@ from fairway.protocol.encryption.epochs import (
     tag_of,
 )
 from fairway.protocol.names import checked_name
+from fairway.protocol.sds.channel import LAMPORT_TOLERANCE_MS
 from fairway.protocol.signing import public_key_of
 from fairway.protocol.signing.keys import ED25519, KINDS, verify
 from fairway.storage.sqlite_errors import typed_errors
@@ -152,12 +153,16 @@ class GroupKeys:
         self._record: GroupRecord | None = None
         self._current: Epoch | None = None
         """The epoch that encrypts; None if this member does not have the newest key."""
+        self._known: set[bytes] = set()
+        """Tags of the other present and former members."""
         self._others: set[bytes] = set()
         """Tags of the other present members."""
         self._unaware: set[bytes] = set()
         """Tags of those who have not encrypted with the newest key, or with an older one since."""
         self._record_seen_s = self._hand_out_at_s = self._read_at_s = float("-inf")
         self._pause_s = HAND_OUT_PAUSE_S
+        self._latest_ms = 0
+        """The latest date of a message."""
         self._version: tuple[int, ...] = ()
         """Identifies the contents of the file that were read last."""
         self._install(state)
@@ -273,7 +278,9 @@ class GroupKeys:
             raise ConfigurationError(f"the group has no member {name!r}; it has {', '.join(self.members) or 'none'}")
         if self._is_of_administrator(entry):
             raise ConfigurationError(f"{name!r} is an administrator, and cannot be removed: make a new group")
-        self._renew(lambda number: replace(entry, changed=number, until_ms=_now_ms()))
+        # The dates of a channel are ahead of this clock if the clock of some member is.
+        until_ms = max(_now_ms(), min(self._latest_ms, _now_ms() + LAMPORT_TOLERANCE_MS))
+        self._renew(lambda number: replace(entry, changed=number, until_ms=until_ms))
 
     def _is_of_administrator(self, entry: RosterEntry) -> bool:
         return self._record is not None and entry.public_key in self._record.administrators
@@ -312,7 +319,7 @@ class GroupKeys:
             self._record_seen()
         if self._current is not None and message.epoch_id == self._current.epoch_id:
             self._unaware.discard(tag)
-        elif tag != self._tag and tag not in self._unaware and not message.closed:
+        elif tag in self._known - self._unaware and not message.closed:
             # A former member, too: the record tells it of its removal.
             self._unaware.add(tag)
             self._pause_s = HAND_OUT_PAUSE_S
@@ -353,6 +360,7 @@ class GroupKeys:
 
     def admits(self, sender_id: str, made_ms: int) -> bool:
         """Return whether a message may be of its sender: a former member sends none after its removal."""
+        self._latest_ms = max(self._latest_ms, made_ms)
         return self.roster.admits(sender_id, made_ms)
 
     async def _encrypted_later(self, plaintext: bytes) -> bytes:
@@ -550,6 +558,7 @@ class GroupKeys:
         # The record of an administrator who does not know this member yet has no key for it, and the same number.
         newest = state.epochs[0] if state.epochs else None
         self._current = newest if newest is not None and newest.number == record.number else None
+        self._known = {tag_of(entry.public_key) for entry in self.roster} - {self._tag}
         self._others = {tag_of(entry.public_key) for entry in self.roster.present} - {self._tag}
         if before is None or before.epochs[0].epoch_id != record.epochs[0].epoch_id:
             self._unaware = set(self._others)

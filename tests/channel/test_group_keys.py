@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fairway import ConfigurationError, DeliveryFailedError, GroupKeys, Identity
+from fairway.environment import time_ns
 from fairway.nodes.local import NetworkFaults
 from fairway.options import Profile
 from fairway.storage.memory_store import MemoryStore
@@ -305,3 +306,20 @@ def test_a_running_program_hands_out_what_another_program_changed_in_its_file(tm
         assert heard == {"bob": [b"one"], "dave": [b"one", b"two"]}
 
     run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+@in_group()
+async def test_the_last_messages_of_a_former_member_whose_clock_was_ahead_arrive_late(group, tmp_path):
+    team = Team(group, tmp_path, "bob", "dave")
+    alice, dave = await team.channel("alice"), await team.channel("dave")
+    bob = await team.channel("bob", clock=lambda: time_ns() // 1_000_000 + 1_800_000)
+    heard = heard_by(dave)
+    await say(bob, b"one", "alice", "dave")
+    group.nodes["dave"].go_offline()
+    await say(bob, b"two", "alice")
+    team.keys["alice"].remove("bob")
+    await alice.send(b"three", by={"dave"})
+    await asyncio.sleep(1)
+    group.nodes["dave"].go_online()
+    await until(lambda: b"three" in heard)
+    assert heard == [b"one", b"two", b"three"]
