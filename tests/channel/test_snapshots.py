@@ -336,6 +336,8 @@ async def test_messages_that_are_sent_while_a_snapshot_waits_come_after_it():
     with LocalNetwork() as network:
         few = ReliableChannelOptions(batch_ms=50, rate_limit=LIMIT)
         async with join(network, "alice", options=few) as alice:
+            for number in range(5):
+                await alice.send(b"until no room is left: %d" % number)
             before = [asyncio.ensure_future(alice.send(b"before %d" % number)) for number in range(10)]
             await asyncio.sleep(0)
             waiting = asyncio.ensure_future(alice.snapshot(b"with 10"))
