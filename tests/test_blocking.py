@@ -66,8 +66,10 @@ def test_a_script_reads_who_is_here_and_waits_for_all_of_them() -> None:
 def test_a_wait_that_timed_out_loses_nothing() -> None:
     with _pair() as (alice, bob):
         messages = iter(bob)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"nothing came within 0\.01 s; repeat the wait"):
             messages.next(timeout=0.01)
+        with pytest.raises(ConfigurationError, match="timeout must be a number or None, not str; it is in seconds"):
+            messages.next(timeout="1")  # type: ignore[arg-type]
         alice.send(b"late")
         assert messages.next(timeout=_PATIENCE_S).payload == b"late"
         alone = alice.send(b"for nobody else", by=["carol"])

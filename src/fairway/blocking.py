@@ -41,7 +41,7 @@ from fairway.channel.inbox import READING_THREAD
 from fairway.channel.receipt import Acknowledgement, EphemeralReceipt, Progress, Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.channel.requests import Request, RequestLoop
-from fairway.errors import DeliveryFailedError, EventLoopError
+from fairway.errors import DeliveryFailedError, EventLoopError, FairwayError
 from fairway.events import ChannelStatus, Event, MessageReceived
 from fairway.files.outcomes import FileArriving, FileLimits
 from fairway.files.receiving import FileReceiver
@@ -89,16 +89,25 @@ class _LoopThread:
 
     def wait(self, coroutine: Coroutine[Any, Any, R], timeout: float | None = None) -> R:
         """Run a coroutine, and return its result; raise `TimeoutError` after ``timeout`` seconds."""
-        if threading.current_thread() is self._thread:
+        try:
+            check_type("timeout", timeout, float | None, "it is in seconds")
+            if threading.current_thread() is self._thread:
+                raise EventLoopError(
+                    "fairway.blocking was called on its own event loop, and would wait for itself: "
+                    "call it in a function, not in a coroutine function"
+                )
+        except FairwayError:
             coroutine.close()
-            raise EventLoopError(
-                "fairway.blocking was called on its own event loop, and would wait for itself: "
-                "call it in a function, not in a coroutine function"
-            )
+            raise
 
         async def within() -> R:
-            async with asyncio.timeout(timeout):
-                return await coroutine
+            try:
+                async with asyncio.timeout(timeout) as limit:
+                    return await coroutine
+            except TimeoutError as error:
+                if limit.expired():
+                    raise TimeoutError(f"nothing came within {timeout} s; repeat the wait to go on") from error
+                raise
 
         future = asyncio.run_coroutine_threadsafe(within(), self._loop)
         try:

@@ -154,7 +154,7 @@ async def test_a_restart_opens_the_channels_of_the_store_whose_names_match():
         async with channels_of(network, "alice", disk.store("alice")) as alice:
             assert alice.names() == ["room-2", "lobby", "room-1"]
             assert alice.names("room-*") == ["room-2", "room-1"]
-            with pytest.raises(ConfigurationError, match=r"'lobby' is not open: await channels\.open\('lobby'\)"):
+            with pytest.raises(ConfigurationError, match=r"'lobby' is not open: call channels\.open\('lobby'\)"):
                 alice["lobby"]
             lobby = await alice.open("lobby")
             assert lobby is alice["lobby"]

@@ -135,7 +135,7 @@ class Channels:
         """Return a channel that `open` opened; raise `ConfigurationError` for another one."""
         channel = self._channels.get(name)
         if channel is None:
-            raise ConfigurationError(f"channel {name!r} is not open: await channels.open({name!r})")
+            raise ConfigurationError(f"channel {name!r} is not open: call channels.open({name!r})")
         return channel
 
     def __aiter__(self) -> ChannelsLoop:
