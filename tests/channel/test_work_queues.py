@@ -106,9 +106,43 @@ async def test_workers_that_do_not_know_each_other_yet_begin_a_request_once():
             alice = await exits.enter_async_context(join(network, "alice"))
             call = asyncio.ensure_future(alice.request(b"tea", group="crew", timeout=2 * HOUR_S))
             await asyncio.sleep(10)
-            await crew.join(exits, "bob", "carol", "dave")
+            await asyncio.gather(*(crew.join(exits, name) for name in ("bob", "carol", "dave")))
             await call
             assert len(crew.begun) == 1
+
+
+@virtual_time()
+async def test_workers_that_do_nothing_learn_of_a_new_one():
+    with LocalNetwork() as network:
+        async with AsyncExitStack() as exits:
+            crew = Crew(network, work_s=1)
+            alice = await exits.enter_async_context(join(network, "alice"))
+            await crew.join(exits, "bob", "carol")
+            for name in ("dave", "erin", "frank"):
+                await asyncio.sleep(HOUR_S)
+                await crew.join(exits, name)
+                await asyncio.sleep(10)
+                before = len(crew.begun)
+                await ask_all(alice, 5)
+                assert len(crew.begun) - before == 5
+
+
+@virtual_time()
+async def test_a_request_that_a_requester_without_a_store_repeats_is_done_once():
+    with LocalNetwork() as network:
+        async with AsyncExitStack() as exits:
+            crew = Crew(network, work_s=60)
+            [bob] = await crew.join(exits, "bob")
+            calls = []
+            for _ in range(2):
+                async with join(network, "alice") as alice:
+                    asking = alice.request(b"tea", group="crew", timeout=HOUR_S, request_id="task 1")
+                    calls.append(asyncio.ensure_future(asking))
+                    await asyncio.sleep(20)
+            await asyncio.gather(*calls, return_exceptions=True)
+            await asyncio.sleep(60)
+            assert len(crew.begun) == 1
+            assert bob.statistics().unfinished == 0
 
 
 @virtual_time()

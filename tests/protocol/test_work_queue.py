@@ -20,7 +20,7 @@ def _queue(worker, *, now_ms=0, tasks=_TASKS, others=_NAMES):
         if other != worker:
             queue.claimed(other, None, OrderKey(0, str(number)), now_ms)
     for task in tasks:
-        queue.add(task, now_ms, is_new=True)
+        queue.add(task, now_ms)
     return queue
 
 
@@ -51,7 +51,7 @@ def test_nobody_waits_for_a_busy_worker_or_twice_for_one_that_takes_nothing():
     assert asleep.next(0) == (task, TURN_MS)
     assert not asleep.take(task, TURN_MS)
     asleep.remove(task)
-    asleep.add(later, TURN_MS, is_new=True)
+    asleep.add(later, TURN_MS)
     assert asleep.next(TURN_MS) == (later, TURN_MS)
     asleep.claimed(first, None, OrderKey(2, ""), TURN_MS)
     assert asleep.next(TURN_MS) == (later, 2 * TURN_MS)
@@ -83,23 +83,17 @@ def test_of_claims_at_the_same_time_one_holds_and_a_restarted_worker_respects_an
     assert [name for name, may in begins.items() if may] == [_choices(task)[0][1]]
 
 
-def test_an_old_request_waits_a_turn_for_the_claims_of_others():
-    queue = WorkQueue("bob")
-    queue.add(_TASKS[0], 0, is_new=False)
-    assert queue.next(0) == (_TASKS[0], TURN_MS)
-
-
 def test_a_request_for_which_others_come_first_is_not_passed_over_for_ever():
     late = next(task for task in _TASKS if _choices(task)[-1][1] == "bob")
     queue = _queue("bob", tasks=[late])
     for name in ("carol", "dave"):
         queue.claimed(name, busy := Task("alice", f"long of {name}"), OrderKey(1, name), 0)
-        queue.add(busy, 0, is_new=True)
+        queue.add(busy, 0)
     now_ms = 0
     while queue.next(now_ms).task != late:
         queue.remove(queue.next(now_ms).task)
         now_ms += 1_000
-        queue.add(Task("alice", f"new at {now_ms}"), now_ms, is_new=True)
+        queue.add(Task("alice", f"new at {now_ms}"), now_ms)
         assert now_ms <= 2 * TURN_MS
 
 
@@ -107,7 +101,7 @@ def test_claims_of_many_names_take_a_bounded_amount_of_memory():
     queue = WorkQueue("bob")
     for number in range(3_000):
         assert queue.claimed(f"worker {number}", _TASKS[0], OrderKey(number, ""), 0)
-    queue.add(_TASKS[0], 0, is_new=True)
+    queue.add(_TASKS[0], 0)
     assert len(queue.holders(_TASKS[0], 0)) == 1_000
 
 
@@ -121,7 +115,7 @@ def test_the_order_in_which_claims_arrive_changes_no_decision(claims):
     for order in claims:
         queue = WorkQueue("erin")
         for task in _TASKS[:4]:
-            queue.add(task, 0, is_new=True)
+            queue.add(task, 0)
         for place, (name, task) in order:
             queue.claimed(name, task, OrderKey(place, ""), 0)
         decisions.append((queue.next(0), [sorted(queue.holders(task, 0)) for task in _TASKS[:4]]))
@@ -198,7 +192,7 @@ class Group(RuleBasedStateMachine):
     def ask(self):
         task = Task("alice", f"{self.tasks}")
         self.tasks += 1
-        self.tell(lambda other: other.queue.add(task, self.now_ms, is_new=True))
+        self.tell(lambda other: other.queue.add(task, self.now_ms))
 
     @rule(name=st.sampled_from(_NAMES))
     def arrives(self, name):

@@ -449,7 +449,7 @@ class RequestDesk:
         if service.worker is None:
             self._offer(number, request, service)
         else:
-            service.worker.add(_task_of(request), request.message.timestamp_ns)
+            service.worker.add(_task_of(request))
 
     def _offer(self, number: int, request: Request, service: _Service) -> None:
         if service.handler is not None:

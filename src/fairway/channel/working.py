@@ -15,7 +15,6 @@ from fairway.channel.receipt import Receipt
 from fairway.errors import DeliveryFailedError, FairwayError
 from fairway.events import OrderKey
 from fairway.protocol.work_queue import LEASE_MS, RENEW_MS, SETTLE_MS, TURN_MS, Task, WorkQueue
-from fairway.units import NS_PER_MS
 from fairway.waiters import Waiters
 from fairway.wire.envelope import Envelope, EnvelopeKind
 
@@ -60,13 +59,10 @@ class Worker:
         """When to send the claim again."""
         self._introduced_ms = 0
         """When the claim was, or will be, sent for workers that do not know this one."""
-        self._is_ready = False
-        """Whether the claims of others are known, as far as they can be."""
 
-    def add(self, task: Task, sent_ns: int) -> None:
+    def add(self, task: Task) -> None:
         """Note a request that is not over."""
-        now_ms = self._now_ms()
-        self._queue.add(task, now_ms, is_new=not self._is_ready or now_ms - sent_ns // NS_PER_MS < TURN_MS)
+        self._queue.add(task, self._now_ms())
         self._changed.wake()
 
     def remove(self, task: Task) -> None:
@@ -106,7 +102,7 @@ class Worker:
 
     async def _begin(self) -> None:
         """Learn the claims of others, and the last own one; tell the others of this worker."""
-        self._is_ready, held = False, None
+        held = None
         for message in await self._history():
             envelope = Envelope.decode(message.payload)
             if envelope is None or envelope.kind is not EnvelopeKind.CLAIM or envelope.group != self._group:
@@ -119,7 +115,6 @@ class Worker:
         begun_ms = self._now_ms()
         while self._now_ms() < begun_ms + (2 * SETTLE_MS if self._is_synced() else TURN_MS):
             await self._wait_and_speak(self._now_ms() + SETTLE_MS)
-        self._is_ready = True
 
     async def _take_one(self) -> None:
         """Wait for a request, claim it, and hand it to the application, if no other worker comes first."""

@@ -73,9 +73,9 @@ class WorkQueue:
         self._slow: set[str] = set()
         """Workers that let a turn pass; nobody waits for them until they claim again."""
 
-    def add(self, task: Task, now_ms: int, *, is_new: bool) -> None:
-        """Note a request. If it is not new, others may have claimed it, and their claims may arrive a little later."""
-        self.open.setdefault(task, now_ms if is_new else now_ms + TURN_MS)
+    def add(self, task: Task, now_ms: int) -> None:
+        """Note a request."""
+        self.open.setdefault(task, now_ms)
 
     def remove(self, task: Task) -> None:
         """Forget a request that is answered, cancelled or expired."""
