@@ -57,8 +57,6 @@ class Worker:
         """The request that the application has."""
         self._speaks_at_ms: int | None = None
         """When to send the claim again."""
-        self._introduced_ms = 0
-        """When the claim was, or will be, sent for workers that do not know this one."""
 
     def add(self, task: Task) -> None:
         """Note a request that is not over."""
@@ -71,13 +69,9 @@ class Worker:
         self._changed.wake()
 
     def claimed(self, worker: str, envelope: Envelope, place: OrderKey | None) -> None:
-        """Note a claim of another worker. A new one does not know this one, so this one sends its claim again."""
-        now_ms = self._now_ms()
-        if place is not None and self._queue.claimed(worker, _task_of(envelope), place, now_ms):
-            if self._introduced_ms <= now_ms:
-                # Several new workers cause one claim, and any number of them few claims.
-                self._introduced_ms = max(now_ms + SETTLE_MS, self._introduced_ms + TURN_MS)
-            self._speaks_at_ms = min(self._speaks_at_ms or self._introduced_ms, self._introduced_ms)
+        """Note a claim of another worker."""
+        if place is not None:
+            self._queue.claimed(worker, _task_of(envelope), place, self._now_ms())
         self._changed.wake()
 
     def left(self, worker: str) -> None:

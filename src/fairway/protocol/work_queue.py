@@ -81,15 +81,14 @@ class WorkQueue:
         """Forget a request that is answered, cancelled or expired."""
         self.open.pop(task, None)
 
-    def claimed(self, worker: str, task: Task | None, place: OrderKey, now_ms: int) -> bool:
-        """Note a claim of another worker, unless it has a later one; return whether the worker was unknown."""
+    def claimed(self, worker: str, task: Task | None, place: OrderKey, now_ms: int) -> None:
+        """Note a claim of another worker, unless a later one of it is known."""
         known = self._claims.get(worker)
         if known is None or place > known.place:
             self._slow.discard(worker)
             evicted = self._claims.put(worker, _Claim(task, place, now_ms))
             if evicted is not None:
                 self._slow.discard(evicted)
-        return known is None
 
     def left(self, worker: str, now_ms: int) -> None:
         """Forget a worker that is gone; its request is free."""
