@@ -106,6 +106,16 @@ def test_two_programs_of_one_member_lose_no_change(group, tmp_path):
     assert other.members.keys() == {"alice", "bob", "carol"}
 
 
+def test_a_file_of_another_group_is_not_mixed_with_the_keys_in_memory(group, tmp_path):
+    GroupKeys.create(tmp_path / "other", identity_of("alice"), "alice").renew()
+    (tmp_path / "other").replace(tmp_path / "alice")
+    with pytest.raises(ConfigurationError, match="another group"):
+        group.renew()
+    before = group.id
+    group.encrypt(b"hello")
+    assert (group.id, group.epoch) == (before, 1)
+
+
 def test_a_failed_disk_changes_nothing(group, tmp_path, monkeypatch):
     def fails(*_):
         raise OSError(28, "No space left on device")

@@ -84,8 +84,9 @@ MAX_MESSAGES: Final = 10_000
 """Messages whose epoch is remembered, the newest. Of an older one the date tells the epoch."""
 MAX_EPOCHS: Final = 1_000
 """Epochs whose keys are kept, the newest."""
-_MAX_WITH_RECORD_BYTES: Final = 131_072
-"""Longest message that gets a record: some bytes of the 150 KiB of a WakuMessage remain."""
+_MAX_WAKU_MESSAGE_BYTES: Final = 153_600
+_BESIDE_BYTES: Final = 2_048
+"""Bytes of a WakuMessage that a message with a record leaves to its topic, its proof and the encryption."""
 _MAX_SEEN: Final = 1_000
 """Records remembered as processed."""
 _MAX_FILE_BYTES: Final = 1 << 22
@@ -139,6 +140,8 @@ class GroupKeys:
         """Key of this member."""
         self.roster: Final = Roster()
         """The present and the former members, with their keys."""
+        self.max_message_bytes = _MAX_WAKU_MESSAGE_BYTES
+        """Longest WakuMessage of the channels with these keys; a longer one gets no record."""
         self.keys_learned = 0
         """Number of records whose keys this object has learned."""
         self._path = path
@@ -381,7 +384,7 @@ class GroupKeys:
         signed, now_s = self._state.record, monotonic_s()
         if signed is None or not self._unaware or now_s - self._record_seen_s < HAND_OUT_PAUSE_S:
             return False
-        if size_bytes + len(signed.record) > _MAX_WITH_RECORD_BYTES:
+        if size_bytes + len(signed.record) + _BESIDE_BYTES > self.max_message_bytes:
             if now_s >= self._hand_out_at_s:
                 self._plan()
             return False
@@ -520,9 +523,15 @@ class GroupKeys:
         with typed_errors(self._path, "writing"):
             lock = StoreLock(self._path, user="channel", kind="file of group keys", wait_s=_LOCK_S)
             try:
-                self._write(change(_read(self._path).joined(self._state)))
+                self._write(change(self._joined_with_file()))
             finally:
                 lock.release()
+
+    def _joined_with_file(self) -> _State:
+        state = _read(self._path)
+        if state.group_id != self._state.group_id:
+            raise ConfigurationError(f"{self._path} has the keys of another group now: restore the file of {self.id}")
+        return state.joined(self._state)
 
     def _read_again(self) -> None:
         """Take over what another program wrote to the file, such as ``fairway group``."""
@@ -538,7 +547,7 @@ class GroupKeys:
                 return
             with self._lock:
                 before = len(self._state.epochs)
-                self._install(_read(self._path).joined(self._state))
+                self._install(self._joined_with_file())
                 self.keys_learned += len(self._state.epochs) > before
             self._version = version
 

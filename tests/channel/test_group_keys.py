@@ -323,3 +323,21 @@ async def test_the_last_messages_of_a_former_member_whose_clock_was_ahead_arrive
     group.nodes["dave"].go_online()
     await until(lambda: b"three" in heard)
     assert heard == [b"one", b"two", b"three"]
+
+
+@in_group()
+async def test_a_record_makes_no_message_too_large_for_the_network(group, tmp_path):
+    team = Team(group, tmp_path, *(f"member {number}" for number in range(30)), "bob")
+    options = replace(
+        group.options,
+        segmentation=replace(group.options.segmentation, segment_size_bytes=4_000),
+        advanced=replace(group.options.advanced, max_wire_message_bytes=11_500),
+        bloom_filter_size=100,
+    )
+    alice, bob = [await team.channel(name, options=options) for name in ("alice", "bob")]
+    heard = heard_by(bob)
+    receipt = await alice.send(bytes(4_000), by={"bob"})
+    await receipt.sent()
+    await until(lambda: team.keys["bob"].is_member)
+    await receipt.delivered()
+    assert heard == [bytes(4_000)]

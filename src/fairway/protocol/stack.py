@@ -147,6 +147,8 @@ class Stack:
         self._keys_learned = 0
         if self._epochs is not None:
             self._keys_learned = self._epochs.keys_learned
+            longest = options.advanced.max_wire_message_bytes
+            self._epochs.max_message_bytes = min(self._epochs.max_message_bytes, longest)
             self._query_on_connect.unread_since_ms = self._epochs.unread_since_ms
         self._opener = Opener(shared)
         self._undelivered = Undelivered(shared)

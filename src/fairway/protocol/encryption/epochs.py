@@ -76,6 +76,9 @@ class MessageClosedError(DecryptionError):
 class EpochCipher(Encryption, Protocol):
     """What the stack asks an encryption with epochs, beside encrypting and decrypting."""
 
+    max_message_bytes: int
+    """Longest WakuMessage of its channels; the stack lowers it."""
+
     @property
     def keys_learned(self) -> int:
         """Number of records whose keys this member has learned: if it grows, earlier messages became readable."""
