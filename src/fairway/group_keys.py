@@ -585,7 +585,9 @@ def _read(path: Path) -> _State:
     except OSError as error:
         raise ConfigurationError(f"the group keys in {path} cannot be read ({error.strerror})") from error
     except DecodeError as error:
-        raise ConfigurationError(f"{path} is no file of group keys ({error}); GroupKeys.join makes one") from error
+        raise ConfigurationError(
+            f"{path} is no file of group keys ({error}): restore a copy, or make a new file with GroupKeys.join"
+        ) from error
     return state
 
 

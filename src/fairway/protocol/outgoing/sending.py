@@ -142,9 +142,9 @@ class Sending:
         if transmission.carries_segment:
             self.outbound.encrypting[transmission.sds_id] = transmission.is_new
         try:
-            is_repeated = transmission.purpose in (Purpose.RETRY, Purpose.REPAIR)
-            if is_repeated and self._ciphering.epochs is not None:
-                return self._encrypted_as_of(transmission, self._ciphering.epochs)
+            epochs = self._ciphering.epochs
+            if epochs is not None and transmission.purpose in (Purpose.RETRY, Purpose.REPAIR):
+                return self._encrypted_as_of(transmission, epochs)
             encrypted = self._ciphering.encrypt(transmission.payload, transmission, is_content=transmission.is_new)
         except EncryptionError as error:
             return self.not_encrypted(transmission, error, now_ms)
