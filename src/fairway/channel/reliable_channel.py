@@ -138,10 +138,9 @@ class ReliableChannel:
             self._clock,
             self.send,
             self._was_sent,
-            self._is_away,
             self.history,
             lambda: self.status is ChannelStatus.SYNCED,
-            lambda: [member.sender_id for member in self.members() if member.is_present],
+            lambda: self._started().stack.presence,
             self._telemetry,
         )
         self._finished_late: list[int] = []
@@ -868,9 +867,6 @@ class ReliableChannel:
     def _was_sent(self, request_id: str) -> bool:
         self._started()
         return self._store.request(request_id) is not None
-
-    def _is_away(self, name: str) -> bool:
-        return name != self.sender_id and self._started().stack.presence.is_away(name)
 
     def _so_far(self, request_id: str) -> Progress | None:
         """Return the progress of a request; None if nothing about it can change any more."""

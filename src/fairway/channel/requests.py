@@ -17,11 +17,10 @@ import hashlib
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self
 
 from fairway.bounded import BoundedDict
@@ -43,7 +42,8 @@ from fairway.events import MessageReceived
 from fairway.foreign_code import ForeignCode
 from fairway.loop_binding import LoopBinding
 from fairway.owned_tasks import OwnedTasks
-from fairway.protocol.work_queue import Task
+from fairway.protocol.sds.presence import Presence
+from fairway.protocol.work_queue import RequestKey
 from fairway.type_checks import check_type
 from fairway.units import NS_PER_MS
 from fairway.visible import visible
@@ -198,26 +198,23 @@ class RequestDesk:
         now_ms: Callable[[], int],
         send: Callable[..., Awaitable[Receipt]],
         was_sent: Callable[[str], bool],
-        is_away: Callable[[str], bool],
         history: Callable[[int], Awaitable[Iterable[HistoryMessage]]],
         is_synced: Callable[[], bool],
-        present: Callable[[], Collection[str]],
+        presence: Callable[[], Presence],
         telemetry: Telemetry | None,
     ) -> None:
         """``was_sent`` returns whether the store knows a send with a request id, and raises if it is closed.
 
-        ``is_away`` returns whether a participant, for an empty name every other one, is known to be away.
-        ``present`` returns the other participants that are present, as far as is known.
+        ``presence`` raises if the channel is not started.
         """
         self._sender_id = sender_id
         self._inbox = inbox
         self._now_ms = now_ms
         self._send = send
         self._was_sent = was_sent
-        self._is_away = is_away
         self._history = history
         self._is_synced = is_synced
-        self._present = present
+        self._presence = presence
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
         self._asked: dict[str, _Asked] = {}
@@ -233,7 +230,7 @@ class RequestDesk:
         """By group."""
         self._unserved: dict[int, Request] = {}
         """The requests that the program has not asked for."""
-        self._tasks_of_groups: dict[Task, int] = {}
+        self._numbers: dict[RequestKey, int] = {}
         """The numbers of the open requests of groups."""
         self._failure: BaseException | None = None
 
@@ -244,7 +241,7 @@ class RequestDesk:
             correlation_id = environment().random_bytes(_CORRELATION_BYTES).hex()
         else:
             # Without a store nothing else tells a repeated request from another one with its id.
-            correlation_id = f"{request_id} {sha256(request.encode()).hexdigest()[: 2 * _CORRELATION_BYTES]}"
+            correlation_id = f"{request_id} {hashlib.sha256(request.encode()).hexdigest()[: 2 * _CORRELATION_BYTES]}"
         if correlation_id in self._asked:
             raise ConfigurationError(f"request {request_id!r} waits for its reply already; choose another id")
         request = replace(request, correlation_id=correlation_id)
@@ -254,7 +251,8 @@ class RequestDesk:
             async with asyncio.timeout(timeout_s), self._room if request.group else nullcontext():
                 is_repeated = request_id is not None and self._was_sent(request_id)
                 # A request to a group waits for a worker.
-                if not (is_repeated or request.group) and self._is_away(request.to):
+                asks_others = not (is_repeated or request.group or request.to == self._sender_id)
+                if asks_others and self._presence().is_away(request.to):
                     raise NoOneThereError(
                         f"{request.to or 'every other participant'} is away, and the request was not sent; "
                         "send() keeps a message for a participant that returns"
@@ -383,7 +381,7 @@ class RequestDesk:
             self._settle(message.sender_id, envelope)
         elif envelope.kind in _OUTCOMES:
             # Another worker has answered the request.
-            answered = self._tasks_of_groups.get(Task(envelope.to, envelope.correlation_id))
+            answered = self._numbers.get(RequestKey(envelope.to, envelope.correlation_id))
             if answered is not None:
                 self._close(answered)
         self._inbox.finish(number)
@@ -402,8 +400,8 @@ class RequestDesk:
         return service
 
     def _worker(self, group: str, service: _Service) -> Worker:
-        def offer(task: Task) -> None:
-            number = self._tasks_of_groups[task]
+        def offer(key: RequestKey) -> None:
+            number = self._numbers[key]
             self._offer(number, self._open[number], service)
 
         return Worker(
@@ -429,16 +427,16 @@ class RequestDesk:
         deadline_ms = (message.timestamp_ns // NS_PER_MS or now_ms) + (envelope.expires_after_ms or _OPEN_AT_MOST_MS)
         # After a start the program may ask for all that it had.
         is_too_many = service is None and not message.redelivered and len(self._unserved) >= _MAX_UNSERVED
-        task = Task(message.sender_id, envelope.correlation_id) if envelope.group else None
-        if deadline_ms <= now_ms or is_too_many or task in self._tasks_of_groups:
+        key = RequestKey(message.sender_id, envelope.correlation_id) if envelope.group else None
+        if deadline_ms <= now_ms or is_too_many or key in self._numbers:
             self._inbox.finish(number)
             return
         request = Request(self, message, envelope, deadline_ms)
         self._open[number] = request
         loop = asyncio.get_running_loop()
         self._expiries[number] = loop.call_later((deadline_ms - now_ms) / 1_000, self._close, number)
-        if task is not None:
-            self._tasks_of_groups[task] = number
+        if key is not None:
+            self._numbers[key] = number
         if service is None:
             self._unserved[number] = request
         else:
@@ -449,7 +447,7 @@ class RequestDesk:
         if service.worker is None:
             self._offer(number, request, service)
         else:
-            service.worker.add(_task_of(request))
+            service.worker.add(_key_of(request))
 
     def _offer(self, number: int, request: Request, service: _Service) -> None:
         if service.handler is not None:
@@ -465,11 +463,11 @@ class RequestDesk:
         self._unserved.pop(number, None)
         service = self._services.get(request.group)
         if request.group:
-            del self._tasks_of_groups[_task_of(request)]
+            del self._numbers[_key_of(request)]
         if service is not None:
             service.new.pop(number, None)
             if service.worker is not None:
-                service.worker.remove(_task_of(request))
+                service.worker.remove(_key_of(request))
         self._expiries.pop(number).cancel()
         running = self._running.pop(number, None)
         if running is not None and running is not asyncio.current_task():
@@ -527,7 +525,7 @@ class RequestDesk:
     def _end_if_failed(self, asked: _Asked) -> None:
         """Raise the failures in the call if no other participant can reply."""
         is_for_one = asked.request.to or asked.request.group
-        if asked.failures and (is_for_one or asked.failures.keys() >= set(self._present())):
+        if asked.failures and (is_for_one or asked.failures.keys() >= self._presence().present()):
             asked.end(asked.failure())
 
     async def _find_outcome(self, correlation_id: str) -> None:
@@ -566,8 +564,8 @@ async def _outcome_of(
     return None if answer is None else _reply(answer)
 
 
-def _task_of(request: Request) -> Task:
-    return Task(request.sender_id, request.correlation_id)
+def _key_of(request: Request) -> RequestKey:
+    return RequestKey(request.sender_id, request.correlation_id)
 
 
 def _reply(payload: Envelope | bytes) -> Envelope:

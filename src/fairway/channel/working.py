@@ -14,7 +14,7 @@ from fairway.channel.history import HistoryMessage
 from fairway.channel.receipt import Receipt
 from fairway.errors import DeliveryFailedError, FairwayError
 from fairway.events import OrderKey
-from fairway.protocol.work_queue import LEASE_MS, RENEW_MS, SETTLE_MS, TURN_MS, Task, WorkQueue
+from fairway.protocol.work_queue import LEASE_MS, RENEW_MS, SETTLE_MS, TURN_MS, RequestKey, WorkQueue
 from fairway.waiters import Waiters
 from fairway.wire.envelope import Envelope, EnvelopeKind
 
@@ -34,7 +34,7 @@ class Worker:
         send: Callable[..., Awaitable[Receipt]],
         history: Callable[[], Awaitable[Iterable[HistoryMessage]]],
         is_synced: Callable[[], bool],
-        offer: Callable[[Task], None],
+        offer: Callable[[RequestKey], None],
         wants: Callable[[], bool],
     ) -> None:
         """``offer`` hands a request to the application; ``wants`` returns whether the application asks for one.
@@ -51,27 +51,27 @@ class Worker:
         self._offer = offer
         self._wants = wants
         self._changed = Waiters()
-        self._held: Task | None = None
+        self._held: RequestKey | None = None
         """The request that the last claim of this worker names."""
-        self._begun: Task | None = None
+        self._begun: RequestKey | None = None
         """The request that the application has."""
-        self._speaks_at_ms: int | None = None
+        self._claims_at_ms: int | None = None
         """When to send the claim again."""
 
-    def add(self, task: Task) -> None:
+    def add(self, request: RequestKey) -> None:
         """Note a request that is not over."""
-        self._queue.add(task, self._now_ms())
+        self._queue.add(request, self._now_ms())
         self._changed.wake()
 
-    def remove(self, task: Task) -> None:
+    def remove(self, request: RequestKey) -> None:
         """Note that a request is over."""
-        self._queue.remove(task)
+        self._queue.remove(request)
         self._changed.wake()
 
     def claimed(self, worker: str, envelope: Envelope, place: OrderKey | None) -> None:
         """Note a claim of another worker."""
         if place is not None:
-            self._queue.claimed(worker, _task_of(envelope), place, self._now_ms())
+            self._queue.claimed(worker, _request_of(envelope), place, self._now_ms())
         self._changed.wake()
 
     def left(self, worker: str) -> None:
@@ -102,57 +102,57 @@ class Worker:
             if envelope is None or envelope.kind is not EnvelopeKind.CLAIM or envelope.group != self._group:
                 continue
             if message.is_own:
-                held = _task_of(envelope)
+                held = _request_of(envelope)
             else:
-                self._queue.claimed(message.sender_id, _task_of(envelope), message.order_key, self._now_ms())
-        await self._claim(next((task for task in (self._begun, held) if task in self._queue.open), None))
+                self._queue.claimed(message.sender_id, _request_of(envelope), message.order_key, self._now_ms())
+        await self._claim(next((request for request in (self._begun, held) if request in self._queue.open), None))
         begun_ms = self._now_ms()
         while self._now_ms() < begun_ms + (2 * SETTLE_MS if self._is_synced() else TURN_MS):
-            await self._wait_and_speak(self._now_ms() + SETTLE_MS)
+            await self._wait_and_renew(self._now_ms() + SETTLE_MS)
 
     async def _take_one(self) -> None:
         """Wait for a request, claim it, and hand it to the application, if no other worker comes first."""
-        task = self._held
-        is_resumed, is_first = task is not None, task == self._begun
-        if task is None:
+        request = self._held
+        is_resumed, is_first = request is not None, request == self._begun
+        if request is None:
             choice = self._queue.next(self._now_ms()) if self._wants() else None
             if choice is None or choice.at_ms > self._now_ms():
-                await self._wait_and_speak(None if choice is None else choice.at_ms)
+                await self._wait_and_renew(None if choice is None else choice.at_ms)
                 return
-            task = choice.task
-            is_first = self._queue.take(task, self._now_ms())
+            request = choice.request
+            is_first = self._queue.take(request, self._now_ms())
             try:
-                await (await self._claim(task)).sent()
+                await (await self._claim(request)).sent()
             except DeliveryFailedError:
                 self._held = None
                 return
         if not is_first:
             until_ms = self._now_ms() + SETTLE_MS
-            while task in self._queue.open and self._now_ms() < until_ms:
-                await self._wait_and_speak(until_ms)
-            if not self._queue.may_begin(task, self._now_ms(), is_resumed=is_resumed):
+            while request in self._queue.open and self._now_ms() < until_ms:
+                await self._wait_and_renew(until_ms)
+            if not self._queue.may_begin(request, self._now_ms(), is_resumed=is_resumed):
                 await self._claim(None)
                 return
-        if task != self._begun and task in self._queue.open:
-            self._begun = task
-            self._offer(task)
-        while task in self._queue.open:
-            await self._wait_and_speak(None)
-        self._held = self._begun = self._speaks_at_ms = None
+        if request != self._begun and request in self._queue.open:
+            self._begun = request
+            self._offer(request)
+        while request in self._queue.open:
+            await self._wait_and_renew(None)
+        self._held = self._begun = self._claims_at_ms = None
 
-    async def _claim(self, task: Task | None) -> Receipt:
+    async def _claim(self, request: RequestKey | None) -> Receipt:
         """Send what this worker works on."""
-        self._held = task
-        self._speaks_at_ms = None if task is None else self._now_ms() + RENEW_MS
-        requester, correlation_id = task or ("", "")
+        self._held = request
+        self._claims_at_ms = None if request is None else self._now_ms() + RENEW_MS
+        requester, correlation_id = request or ("", "")
         claim = Envelope(b"", kind=EnvelopeKind.CLAIM, to=requester, correlation_id=correlation_id, group=self._group)
         return await self._send(claim, deadline=LEASE_MS / 1_000)
 
-    async def _wait_and_speak(self, until_ms: int | None) -> None:
+    async def _wait_and_renew(self, until_ms: int | None) -> None:
         """Wait for a change, or until a time; send the claim again if it is time to."""
-        speaks_at_ms = self._speaks_at_ms
-        await self._wait(min((at for at in (until_ms, speaks_at_ms) if at is not None), default=None))
-        if self._speaks_at_ms is not None and self._speaks_at_ms <= self._now_ms():
+        claims_at_ms = self._claims_at_ms
+        await self._wait(min((at for at in (until_ms, claims_at_ms) if at is not None), default=None))
+        if self._claims_at_ms is not None and self._claims_at_ms <= self._now_ms():
             await self._claim(self._held)
 
     async def _wait(self, until_ms: int | None) -> None:
@@ -163,5 +163,5 @@ class Worker:
             return
 
 
-def _task_of(claim: Envelope) -> Task | None:
-    return Task(claim.to, claim.correlation_id) if claim.correlation_id else None
+def _request_of(claim: Envelope) -> RequestKey | None:
+    return RequestKey(claim.to, claim.correlation_id) if claim.correlation_id else None

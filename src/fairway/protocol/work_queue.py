@@ -39,8 +39,8 @@ _WINDOW: Final = 100
 """Free requests among which a worker chooses, the oldest ones."""
 
 
-class Task(NamedTuple):
-    """A request of a group."""
+class RequestKey(NamedTuple):
+    """The key of a request of a group."""
 
     requester: str
     correlation_id: str
@@ -49,7 +49,7 @@ class Task(NamedTuple):
 class _Claim(NamedTuple):
     """The latest claim of another worker."""
 
-    task: Task | None
+    request: RequestKey | None
     place: OrderKey
     heard_ms: int
 
@@ -57,7 +57,7 @@ class _Claim(NamedTuple):
 class Choice(NamedTuple):
     """The request that a worker claims next, and when."""
 
-    task: Task
+    request: RequestKey
     at_ms: int
 
 
@@ -65,7 +65,7 @@ class WorkQueue:
     """The requests and the claims of a group, as one of its workers knows them."""
 
     def __init__(self, worker: str) -> None:
-        self.open: dict[Task, int] = {}
+        self.open: dict[RequestKey, int] = {}
         """The requests that are not over, and since when each may be claimed."""
         self._worker = worker
         self._claims: BoundedDict[str, _Claim] = BoundedDict(_MAX_WORKERS)
@@ -73,20 +73,20 @@ class WorkQueue:
         self._slow: set[str] = set()
         """Workers that let a turn pass; nobody waits for them until they claim again."""
 
-    def add(self, task: Task, now_ms: int) -> None:
+    def add(self, request: RequestKey, now_ms: int) -> None:
         """Note a request."""
-        self.open.setdefault(task, now_ms)
+        self.open.setdefault(request, now_ms)
 
-    def remove(self, task: Task) -> None:
+    def remove(self, request: RequestKey) -> None:
         """Forget a request that is answered, cancelled or expired."""
-        self.open.pop(task, None)
+        self.open.pop(request, None)
 
-    def claimed(self, worker: str, task: Task | None, place: OrderKey, now_ms: int) -> None:
+    def claimed(self, worker: str, request: RequestKey | None, place: OrderKey, now_ms: int) -> None:
         """Note a claim of another worker, unless a later one of it is known."""
         known = self._claims.get(worker)
         if known is None or place > known.place:
             self._slow.discard(worker)
-            evicted = self._claims.put(worker, _Claim(task, place, now_ms))
+            evicted = self._claims.put(worker, _Claim(request, place, now_ms))
             if evicted is not None:
                 self._slow.discard(evicted)
 
@@ -94,28 +94,30 @@ class WorkQueue:
         """Forget a worker that is gone; its request is free."""
         claim = self._claims.pop(worker, None)
         self._slow.discard(worker)
-        if claim is not None and claim.task in self.open:
-            self.open[claim.task] = now_ms
+        if claim is not None and claim.request in self.open:
+            self.open[claim.request] = now_ms
 
-    def holders(self, task: Task, now_ms: int) -> list[str]:
+    def holders(self, request: RequestKey, now_ms: int) -> list[str]:
         """Return the other workers whose claims on a request hold."""
         return [
-            name for name, claim in self._claims.items() if claim.task == task and now_ms < claim.heard_ms + LEASE_MS
+            name
+            for name, claim in self._claims.items()
+            if claim.request == request and now_ms < claim.heard_ms + LEASE_MS
         ]
 
     def next(self, now_ms: int) -> Choice | None:
         """Return the request to claim next, which may be later than now; None if there is none."""
-        lapses_ms: dict[Task | None, int] = {}
+        lapses_ms: dict[RequestKey | None, int] = {}
         for claim in self._claims.values():
-            lapses_ms[claim.task] = max(lapses_ms.get(claim.task, 0), claim.heard_ms + LEASE_MS)
+            lapses_ms[claim.request] = max(lapses_ms.get(claim.request, 0), claim.heard_ms + LEASE_MS)
         best: tuple[int, int, Choice] | None = None
         free = 0
-        for task, open_ms in self.open.items():
-            since_ms = max(open_ms, lapses_ms.get(task, 0))
-            first = self._first(task)
+        for request, open_ms in self.open.items():
+            since_ms = max(open_ms, lapses_ms.get(request, 0))
+            first = self._first(request)
             at_ms = max(now_ms, since_ms + TURN_MS * len(self._waited_for(first, now_ms)))
             # A worker prefers the requests for which it comes first, but not for ever.
-            rated = (at_ms, since_ms + TURN_MS * len(first), Choice(task, at_ms))
+            rated = (at_ms, since_ms + TURN_MS * len(first), Choice(request, at_ms))
             if best is None or rated[:2] < best[:2]:
                 best = rated
             free += since_ms <= now_ms
@@ -123,34 +125,34 @@ class WorkQueue:
                 break
         return None if best is None else best[2]
 
-    def take(self, task: Task, now_ms: int) -> bool:
+    def take(self, request: RequestKey, now_ms: int) -> bool:
         """Note that this worker claims a request; return whether it comes first of all known workers."""
-        first = self._first(task)
+        first = self._first(request)
         self._slow.update(self._waited_for(first, now_ms))
         return not first
 
-    def may_begin(self, task: Task, now_ms: int, *, is_resumed: bool) -> bool:
+    def may_begin(self, request: RequestKey, now_ms: int, *, is_resumed: bool) -> bool:
         """Return whether this worker begins the request that it has claimed, or withdraws.
 
         After a restart any other claim counts: another worker took the request over.
         """
-        holders = self.holders(task, now_ms)
-        return not (holders if is_resumed else set(holders).intersection(self._first(task)))
+        holders = self.holders(request, now_ms)
+        return not (holders if is_resumed else set(holders).intersection(self._first(request)))
 
-    def _first(self, task: Task) -> list[str]:
+    def _first(self, request: RequestKey) -> list[str]:
         """Return the workers that come before this one for a request."""
-        own = _rank(task, self._worker)
-        return [name for name in self._claims if _rank(task, name) < own]
+        own = _rank(request, self._worker)
+        return [name for name in self._claims if _rank(request, name) < own]
 
     def _waited_for(self, first: list[str], now_ms: int) -> list[str]:
         """Return those of the workers that seem free, and take requests."""
         return [name for name in first if name not in self._slow and not self._is_busy(self._claims[name], now_ms)]
 
     def _is_busy(self, claim: _Claim, now_ms: int) -> bool:
-        return claim.task in self.open and now_ms < claim.heard_ms + LEASE_MS
+        return claim.request in self.open and now_ms < claim.heard_ms + LEASE_MS
 
 
-def _rank(task: Task, worker: str) -> tuple[bytes, str]:
+def _rank(request: RequestKey, worker: str) -> tuple[bytes, str]:
     """Return the place of a worker in the order of a request: the hash of both, then the name."""
-    named = f"{task.correlation_id}\0{task.requester}\0{worker}".encode(errors="surrogatepass")
+    named = f"{request.correlation_id}\0{request.requester}\0{worker}".encode(errors="surrogatepass")
     return blake2b(named, digest_size=8).digest(), worker
