@@ -48,7 +48,7 @@ async def to_channel(stream: JetStreamContext, subjects: str, channel: fairway.R
 async def from_channel(channel: fairway.ReliableChannel, stream: JetStreamContext) -> None:
     """Publish each message of the channel."""
     async for message in channel:
-        headers = {"Nats-Msg-Id": message.message_id}
+        headers = {"Nats-Msg-Id": message.sds_ids[0]}
         is_published = False
         while not is_published:
             with contextlib.suppress(*_AWAY):

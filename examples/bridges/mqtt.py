@@ -90,7 +90,7 @@ def main() -> None:
         for received in channel:
             topic, _, content = received.payload.partition(b"\n")
             properties = Properties(PacketTypes.PUBLISH)
-            properties.UserProperty = ("id", received.message_id)
+            properties.UserProperty = ("id", received.sds_ids[0])
             packet = client.publish(topic.decode(), content, qos=1, properties=properties).mid
             # While the broker is away the client keeps the message, and publishes it when the broker is back.
             while acknowledged.get() != packet:

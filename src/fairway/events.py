@@ -271,6 +271,7 @@ class MessageReceived:
     """A whole message from another participant, delivered once, in causal order. ``bytes(event)`` is the payload."""
 
     message_id: str
+    """SHA-256 of the payload, in hexadecimal: equal messages share it. The first of ``sds_ids`` names one message."""
     sender_id: str
     """Sender id that the message names."""
     channel_id: str

@@ -98,7 +98,7 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
     )
     start_broker = partial(running, broker, "-c", tmp_path / "mosquitto.conf", stderr=subprocess.DEVNULL)
     command = [EXAMPLES / "mqtt.py", "--broker", f"127.0.0.1:{port}", "--topics", "sensors/#", "--node", address]
-    heard, subscribed = SimpleQueue(), threading.Event()
+    heard, ids, subscribed = SimpleQueue(), set(), threading.Event()
     client = Client(CallbackAPIVersion.VERSION2, client_id="lamp", protocol=MQTTv5)
 
     @client.connect_callback()
@@ -106,7 +106,12 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
         client.subscribe("actors/#", qos=1)
 
     client.on_subscribe = lambda *_: subscribed.set()
-    client.on_message = lambda _client, _data, message: heard.put((message.topic, message.payload))
+
+    @client.message_callback()
+    def hear(_client, _data, message):
+        ids.update(value for name, value in message.properties.UserProperty if name == "id")
+        heard.put((message.topic, message.payload))
+
     session = Properties(PacketTypes.CONNECT)
     session.SessionExpiryInterval = 3_600
     client.connect_async("127.0.0.1", port, clean_start=False, properties=session)
@@ -115,9 +120,10 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
         with _killed_and_started_again(*command, "--folder", tmp_path / "bridge") as kill:
             with start_broker() as first:
                 assert subscribed.wait(PATIENCE_S)
-                bob.send(b"actors/lamp\non")
-                # The bridge has subscribed before it publishes.
-                assert heard.get(timeout=PATIENCE_S) == ("actors/lamp", b"on")
+                for _ in range(2):
+                    bob.send(b"actors/lamp\non")
+                    # The bridge has subscribed before it publishes.
+                    assert heard.get(timeout=PATIENCE_S) == ("actors/lamp", b"on")
                 for _ in range(_READINGS):
                     client.publish("sensors/door", b"open", qos=1).wait_for_publish(PATIENCE_S)
                 received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
@@ -129,7 +135,8 @@ def test_a_killed_bridge_from_mqtt_sends_each_reading_once(tmp_path, address, bo
                     pass
     finally:
         client.loop_stop()
-    # The readings are equal, and still each is one message.
+    # The readings are equal, and still each is one message; so are the orders to the lamp.
+    assert len(ids) == 3
     assert received == [b"sensors/door\nopen"] * _READINGS
 
 
@@ -150,7 +157,7 @@ def test_a_killed_bridge_from_jetstream_sends_each_order_once(tmp_path, address,
     async def published():
         client = await nats.connect(url)
         subscription = await client.jetstream().subscribe("channel.bob")
-        messages = [(await subscription.next_msg(PATIENCE_S)).data for _ in range(2)]
+        messages = [(await subscription.next_msg(PATIENCE_S)).data for _ in range(3)]
         await client.close()
         return messages
 
@@ -163,8 +170,9 @@ def test_a_killed_bridge_from_jetstream_sends_each_order_once(tmp_path, address,
             received = _read(bob, _READINGS, at=_READINGS // 4, do=kill)
             first.kill()
             first.wait(PATIENCE_S)
-            bob.send(b"we are closed")
+            for _ in range(2):
+                bob.send(b"we are closed")
             time.sleep(_OUTAGE_S)
             with start_server():
-                assert asyncio.run(published()) == [b"we are open", b"we are closed"]
+                assert asyncio.run(published()) == [b"we are open", b"we are closed", b"we are closed"]
     assert received == [b"orders.tea\ntwo"] * _READINGS
