@@ -474,11 +474,15 @@ class GroupKeys:
         self._merge()
 
     def _merge(self) -> None:
-        """Begin an epoch if this administrator knows a change that the newest epoch does not have."""
+        """Begin an epoch if this administrator knows a change or a key that the newest record does not have."""
         newest, current = self._record, self._current
         if newest is None or current is None or current.epoch_id != newest.epochs[0].epoch_id:
             return
-        if self.is_administrator and tuple(Roster(roster_in(newest, current))) != tuple(self.roster):
+        handed_out, newer = {each.epoch_id for each in newest.epochs}, self._state.epochs[: len(newest.epochs)]
+        # Messages of an own epoch are repeated with its key, which the newest record may lack.
+        is_lacking = any(epoch.is_own and epoch.epoch_id not in handed_out for epoch in newer)
+        is_changed = tuple(Roster(roster_in(newest, current))) != tuple(self.roster)
+        if self.is_administrator and (is_lacking or is_changed):
             # In a group that is full, the next change raises this error.
             with suppress(ConfigurationError):
                 self._renew(None)

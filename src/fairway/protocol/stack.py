@@ -632,7 +632,7 @@ class Stack:
         try:
             plaintext = self._opener.decrypt(message.payload, transmission)
         except MessageClosedError as closed:
-            return self._skip_closed(closed.message_id, now_ms)
+            return self._skip(closed.message_id, now_ms)
         if self._epochs is not None and self._epochs.keys_learned != self._keys_learned:
             self._keys_learned = self._epochs.keys_learned
             self._query_on_connect.keys_came(now_ms)
@@ -640,8 +640,8 @@ class Stack:
             return self._decode(plaintext, transmission, now_ms)
         return [] if plaintext is None else [plaintext]
 
-    def _skip_closed(self, message_id: str, now_ms: int) -> list[Effect]:
-        """Wait no longer for a message of an epoch before this member was added to the group."""
+    def _skip(self, message_id: str, now_ms: int) -> list[Effect]:
+        """Wait no longer for a message that this member of a group may not read, or refuses."""
         if message_id not in self.sds.missing:
             return []
         return self._hand_over(self.sds.dependencies.settle([message_id], now_ms, lost=True), now_ms)
@@ -663,6 +663,11 @@ class Stack:
         if is_admitted:
             return effects + self._take_in(opened, now_ms)
         self._tally.add("unverified")
+        message, missing = opened.message, self.sds.missing.get(opened.message.message_id)
+        is_cited = missing is not None and missing.entry.sender_id == message.sender_id
+        if is_cited and self._epochs is not None and self._is_of_former_member(self._epochs, message, now_ms):
+            # A member that did not know of the removal accepted it, and cites it.
+            effects += self._skip(message.message_id, now_ms)
         return effects
 
     def _admits(self, opened: OpenedMessage, now_ms: int) -> bool:

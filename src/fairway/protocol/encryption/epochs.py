@@ -105,6 +105,8 @@ class Epoch(Struct, frozen=True):
     since_ms: int
     key: bytes
     learned_ms: int
+    is_own: bool = False
+    """Whether this member began it."""
 
     def __repr__(self) -> str:
         return f"<Epoch {self.number} {self.epoch_id.hex()}>"
@@ -117,7 +119,9 @@ class Epoch(Struct, frozen=True):
     @classmethod
     def new(cls, number: int, now_ms: int, random_bytes: RandomBytes) -> Epoch:
         """Return an epoch with a random id and a random key."""
-        return cls(draw(random_bytes, EPOCH_ID_BYTES), number, now_ms, draw(random_bytes, KEY_BYTES), now_ms)
+        return cls(
+            draw(random_bytes, EPOCH_ID_BYTES), number, now_ms, draw(random_bytes, KEY_BYTES), now_ms, is_own=True
+        )
 
 
 def rank_of(number: int, epoch_id: bytes) -> tuple[int, bytes]:
