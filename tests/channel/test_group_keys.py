@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from fairway.nodes.local import NetworkFaults
 from fairway.options import Profile
 from fairway.storage.memory_store import MemoryStore
 from groups import in_group, run_in_group
-from listening import heard_by
+from listening import heard_by, listen
 
 LOSSES = pytest.mark.parametrize("loss", [0.0, 0.3])
 
@@ -187,9 +188,9 @@ def test_two_administrators_who_change_the_group_at_the_same_time_agree(tmp_path
         await channels["alice"].send(b"alice added carol")
         group.nodes["dave"].go_online()
         carol = await team.channel("carol")
-        await until(lambda: {team.keys[name].epoch for name in ("alice", "carol", "dave", "erin")} == {5})
-        for name in ("alice", "carol", "dave", "erin"):
-            assert team.keys[name].members.keys() == {"alice", "carol", "dave", "erin"}
+        present = ("alice", "carol", "dave", "erin")
+        await until(lambda: all(tuple(team.keys[name].members) == present for name in present))
+        await until(lambda: len({team.keys[name].epoch for name in present}) == 1)
         await say(channels["alice"], b"two", "dave", "erin", "carol")
         await say(carol, b"three", "dave", "erin", "alice")
         assert set(heard["erin"]) == {b"one", b"dave removed bob", b"alice added carol", b"two", b"three"}
@@ -341,3 +342,92 @@ async def test_a_record_makes_no_message_too_large_for_the_network(group, tmp_pa
     await until(lambda: team.keys["bob"].is_member)
     await receipt.delivered()
     assert heard == [bytes(4_000)]
+
+
+@LOSSES
+def test_what_another_member_accepted_of_a_former_member_holds_nobody_up(tmp_path, loss):
+    async def scenario(group):
+        team = Team(group, tmp_path, "carol", "dave", has_stores=False)
+        alice, carol, dave = [await team.channel(name) for name in ("alice", "carol", "dave")]
+        heard = heard_by(alice)
+        await say(alice, b"one", "carol", "dave")
+        group.nodes["alice"].go_offline()
+        team.keys["alice"].remove("carol")
+        await asyncio.sleep(100)
+        await say(carol, b"two", "dave")
+        group.nodes["alice"].go_online()
+        await say(dave, b"three", "alice")
+        assert heard == [b"three"]
+
+    run_in_group(scenario, faults=NetworkFaults(loss=loss))
+
+
+class World:
+    """A random group: members come, go, crash and are away, and two administrators change it at the same time."""
+
+    MEMBERS = ("alice", "bob", "carol", "dave", "erin", "frank")
+    ADMINISTRATORS = ("alice", "bob")
+
+    def __init__(self, group, team, draws):
+        self.group, self.team, self.draws = group, team, draws
+        self.channels, self.heard, self.sent = {}, {name: [] for name in self.MEMBERS}, {}
+        self.stores = {name: MemoryStore() for name in self.MEMBERS}
+        self.readers = {}
+        """Names of the members of each epoch, by its number, as any administrator saw them."""
+
+    async def start(self, name):
+        self.channels[name] = await self.team.channel(name, store=self.stores[name])
+        heard = self.heard[name]
+        listen(self.channels[name], lambda message: None if message.redelivered else heard.append(bytes(message)))
+
+    async def step(self, number):
+        name, administrator = self.draws.choice(self.MEMBERS), self.team.keys[self.draws.choice(self.ADMINISTRATORS)]
+        node, is_member = self.group.nodes[name], name in administrator.members
+        match self.draws.choice(["change", "change", "away", "crash", *["send"] * 8]):
+            case "change" if administrator.is_member and name not in self.ADMINISTRATORS:
+                administrator.remove(name) if is_member else administrator.add(name, key_of(name))
+            case "away":
+                (node.go_offline if node.status.connected else node.go_online)()
+            case "crash":
+                await self.channels[name].close()
+                await self.start(name)
+            case "send" if self.team.keys[name].is_member:
+                payload = b"%s, step %d" % (name.encode(), number)
+                self.sent[payload] = self.team.keys[name].epoch
+                await self.channels[name].send(payload)
+        self.note_members()
+
+    def note_members(self):
+        for name in self.ADMINISTRATORS:
+            keys = self.team.keys[name]
+            self.readers.setdefault(keys.epoch, set()).update(keys.members)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 10))])
+def test_members_of_a_random_group_read_what_they_may_and_nothing_else(tmp_path, seed):
+    async def scenario(group):
+        team = Team(group, tmp_path, "carol", administrators=["bob"], has_stores=seed % 2 == 0)
+        world = World(group, team, random.Random(seed))
+        for name in World.MEMBERS:
+            await world.start(name)
+        for number in range(40):
+            await world.step(number)
+            await asyncio.sleep(world.draws.choice([0, 0.1, 2, 20]))
+        for node in group.nodes.values():
+            if not node.status.connected:
+                node.go_online()
+        await asyncio.sleep(1_000)
+        world.note_members()
+        members = set(team.keys["alice"].members)
+        assert len({(team.keys[name].epoch, *team.keys[name].members) for name in members}) == 1
+        for name in members:
+            await say(world.channels[name], b"last, " + name.encode(), *(members - {name}))
+        for name, heard in world.heard.items():
+            last = {payload for payload in heard if payload.startswith(b"last, ")}
+            assert last == ({b"last, " + other.encode() for other in members - {name}} if name in members else set())
+            for payload in set(heard) - last:
+                later = [readers for epoch, readers in world.readers.items() if epoch >= world.sent[payload]]
+                assert any(name in readers for readers in later), (name, payload)
+            assert len(heard) == len(set(heard))
+
+    run_in_group(scenario, faults=NetworkFaults(loss=0.3), seed=seed)
