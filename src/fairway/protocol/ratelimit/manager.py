@@ -284,8 +284,11 @@ class RateLimitManager(Generic[T]):
     def _less_urgent_first(self, now_ms: int) -> Waiting[T] | None:
         """Return the entry that leaves before a more urgent class: the one with the lowest sequence number."""
         for served in CLASSES if self._queue else ():
-            is_content = served is Priority.CONTENT
-            if self._runs[served] < _IN_A_ROW or (is_content and self._quota.limiting and not self.pace.limiting):
+            if served is Priority.CONTENT and self._quota.limiting and not self.pace.limiting:
+                if self._upstream_may_leave(now_ms) or (self._queue.count(served) and self._may_leave(served, now_ms)):
+                    return None
+                continue
+            if self._runs[served] < _IN_A_ROW:
                 continue
             fronts = [self._queue.front(priority) for priority in CLASSES[served + 1 :]]
             ready = [entry for entry in fronts if entry is not None and self._may_leave(entry.priority, now_ms)]
