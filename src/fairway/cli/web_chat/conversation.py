@@ -24,7 +24,7 @@ from fairway.channel.receipt import Receipt
 from fairway.channel.reliable_channel import ReliableChannel
 from fairway.cli._notes import Notes
 from fairway.cli.tail import MARKS, file_in
-from fairway.cli.web_chat.outbox import MAX_FILE_BYTES, Outbox
+from fairway.cli.web_chat.uploads import MAX_FILE_BYTES, Uploads
 from fairway.errors import ConfigurationError, MessageTooLargeError
 from fairway.events import (
     ChannelStatus,
@@ -59,7 +59,9 @@ _READS: Final = 25
 _MAX_NAMED: Final = 20
 """Present members up to which all are asked for an acknowledgement of a text; of more, any one is enough."""
 _KEPT: Final = 1_000
+"""Receipts, ticks and outcomes of files in memory."""
 _WAITING: Final = 10_000
+"""Changes that wait for a slow page."""
 _WAITING_BYTES: Final = 8_388_608
 _ID_PREFIX: Final = "web/"
 _MAX_ID_CHARACTERS: Final = 64
@@ -73,7 +75,7 @@ class WebConversation:
     def __init__(self, node: WakuNode, channel: ReliableChannel, receiver: FileReceiver, folder: Path) -> None:
         """``receiver`` saves received files; ``folder`` keeps the files that are being sent."""
         self.receiver: Final = receiver
-        self.outbox: Final = Outbox(channel, folder, self._show_tick, self._show_trouble)
+        self.uploads: Final = Uploads(channel, folder, self._show_tick, self._show_trouble)
         self.receipts: Final[BoundedDict[str, Receipt]] = BoundedDict(_KEPT)
         """The receipts of own messages by request id: those that a page has shown or sent last."""
         self._node = node
@@ -116,7 +118,7 @@ class WebConversation:
                 await self._show_event(event)
 
     async def state(self) -> str:
-        """Return what a page shows first, as JSON."""
+        """Return the first content of a page, as JSON."""
         names = {"channel": visible(self._channel.channel_id), "me": visible(self._channel.sender_id)}
         limits = {"max_characters": MAX_TEXT_CHARACTERS, "max_file_bytes": MAX_FILE_BYTES}
         newest = await self._newest(None)
@@ -250,7 +252,7 @@ class WebConversation:
 
     def _tick_of_own(self, request_id: str) -> Item:
         """Return the state of a sent message: waiting, sent, acknowledged or failed."""
-        upload = self.outbox.uploads.get(request_id)
+        upload = self.uploads.by_request_id.get(request_id)
         if upload is not None:
             progress, failure = upload.progress, upload.failure
             if progress is None:
@@ -295,7 +297,7 @@ class WebConversation:
 
 
 def _content(payload: bytes) -> Item | None:
-    """Return the text, the file or the size of a payload; None for what a person does not read."""
+    """Return the text, the file or the size of a payload; None if it is not for people."""
     file = file_in(payload)
     if isinstance(file, FilePart):
         return None

@@ -56,7 +56,7 @@ _OF_FILES: Final = {
 
 
 class _Asked(Struct):
-    """What a page asks for: earlier items, or to send a text."""
+    """A message from a page: it asks for earlier items, or sends a text."""
 
     before: str = ""
     """Place of the first item that the page has."""
@@ -82,8 +82,8 @@ async def serve(settings: ChannelSettings, save: Path | None, port: int, say: Ca
         events = channel.events()
         await channel.start()
         stopped = await exits.enter_async_context(stop_event())
-        exits.push_async_callback(conversation.outbox.close)
-        conversation.outbox.resume()
+        exits.push_async_callback(conversation.uploads.close)
+        conversation.uploads.resume()
         pages = _Pages(conversation)
         try:
             server = await HttpServer.start(pages, _HOST, port, takes_websockets=True)
@@ -156,14 +156,14 @@ class _Pages:
 
     async def _upload(self, request: Request) -> Response:
         try:
-            await self._conversation.outbox.accept(request.query_params.get("name", ""), request.stream())
+            await self._conversation.uploads.accept(request.query_params.get("name", ""), request.stream())
         except (FairwayError, OSError, ClientDisconnect) as error:
             # The rest of the file is not read: the connection ends.
             return PlainTextResponse(visible(str(error)), 400, {"Connection": "close"})
         return Response(status_code=204)
 
     async def _live(self, websocket: WebSocket) -> None:
-        """Send all changes to one page, and do what it asks for, until one of both ends."""
+        """Send all changes to one page, and carry out its messages, until one of both ends."""
         if self._conversation.pages >= _MAX_PAGES:
             await websocket.close()
             return

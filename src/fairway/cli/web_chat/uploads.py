@@ -1,7 +1,7 @@
-"""`Outbox`: the files that were given to the page, until they are delivered.
+"""`Uploads`: the files that were given to the page, until they are delivered.
 
-A browser gives a file once, and the channel may need it for days. So the outbox keeps the content in a folder before
-the browser gets its answer, and the next start continues. An entry (JSON) beside the content has the file's name and
+A browser gives a file once, and the channel may need it for days. So the content is kept in a folder before the
+browser gets its answer, and the next start continues. An entry (JSON) beside the content has the file's name and
 the request id of its send. Content without an entry was not accepted.
 
 Invariant: after a crash at any moment an accepted file is sent, and not as a second one.
@@ -38,7 +38,8 @@ MAX_FILES: Final = 16
 """Files that are sent at once."""
 MAX_FILE_BYTES: Final = FileLimits().max_file_bytes
 """Size of a file; receivers refuse larger ones by default."""
-_AGAIN_AFTER_S: Final = 30.0
+_RETRY_S: Final = 30.0
+"""Pause after a failed delivery."""
 _ENTRY: Final = ".json"
 _ID_BYTES: Final = 10
 
@@ -70,15 +71,14 @@ class Upload:
         self.content.unlink(missing_ok=True)
 
 
-class Outbox:
+class Uploads:
     """The files that one participant sends."""
 
     def __init__(
         self, channel: ReliableChannel, folder: Path, changed: Callable[[str], None], refused: Callable[[str], None]
     ) -> None:
         """Call ``changed`` with the request id of an upload that changed or ended, ``refused`` with a text."""
-        self.uploads: Final[dict[str, Upload]] = {}
-        """By request id."""
+        self.by_request_id: Final[dict[str, Upload]] = {}
         self._channel = channel
         self._folder = folder
         self._changed = changed
@@ -102,7 +102,7 @@ class Outbox:
             raise StorageError(f"{self._folder} has the files to send, and cannot be used ({error})") from error
         for upload in uploads:
             if upload.request_id:
-                self.uploads[upload.request_id] = upload
+                self.by_request_id[upload.request_id] = upload
             self._tasks.spawn(self._send(upload))
 
     async def accept(self, name: str, content: AsyncIterator[bytes]) -> None:
@@ -158,7 +158,7 @@ class Outbox:
         except FairwayError:
             return  # The channel has failed or is closed; the next start continues.
         await asyncio.to_thread(upload.remove)
-        self.uploads.pop(upload.request_id, None)
+        self.by_request_id.pop(upload.request_id, None)
         self._changed(upload.request_id)
 
     async def _attempt(self, upload: Upload) -> bool:
@@ -168,7 +168,7 @@ class Outbox:
         except DeliveryFailedError as error:
             upload.failure = str(error)
             self._changed(upload.request_id)
-            await asyncio.sleep(_AGAIN_AFTER_S)
+            await asyncio.sleep(_RETRY_S)
             return False
         return True
 
@@ -177,5 +177,5 @@ class Outbox:
             upload.request_id = progress.request_id
             upload.write()
         upload.progress, upload.failure = progress, ""
-        self.uploads[upload.request_id] = upload
+        self.by_request_id[upload.request_id] = upload
         self._changed(upload.request_id)
