@@ -75,6 +75,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 T = TypeVar("T")
+ChannelsT = TypeVar("ChannelsT", ReliableChannel, Channels)
 
 
 class _LoopThread:
@@ -153,6 +154,14 @@ class _Blocking(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<fairway.blocking of {self._inner!r}>"
+
+
+class _Closing(_Blocking[ChannelsT]):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close. Without an exception, messages that a loop has taken are finished."""
+        _wait(self._inner.__aexit__(kind, error, trace))
 
 
 def _waiting(method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Blocking[T], P], R]:
@@ -257,7 +266,7 @@ class BlockingRequest(_Blocking[Request]):
 
     @property
     def payload(self) -> bytes:
-        """What is asked, without the envelope."""
+        """The payload, without the envelope."""
         return self._inner.payload
 
     @property
@@ -332,7 +341,7 @@ def _sending(
     return send
 
 
-class BlockingChannel(_Blocking[ReliableChannel]):
+class BlockingChannel(_Closing[ReliableChannel]):
     """A reliable channel; ``for message in channel`` reads its messages."""
 
     send = _sending(ReliableChannel.send)
@@ -400,8 +409,8 @@ class BlockingChannel(_Blocking[ReliableChannel]):
     ) -> Callable[[], None]:
         """Call ``handler`` in a thread with every request, several at a time; return a function that removes it.
 
-        What it returns is the reply; None sends none. With a ``group`` it gets the requests that this worker takes, one
-        at a time. See `fairway.ReliableChannel.on_request`.
+        Its return value is the reply; None sends none. With a ``group`` it gets the requests that this worker takes,
+        one at a time. See `fairway.ReliableChannel.on_request`.
         """
         check_callback("handler", handler, "a request")
         answer: Callable[[BlockingRequest], Any] = _in_thread(handler)
@@ -426,14 +435,8 @@ class BlockingChannel(_Blocking[ReliableChannel]):
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the channel. Without an exception, messages that a loop has taken are finished."""
-        _wait(self._inner.__aexit__(kind, error, trace))
 
-
-class BlockingChannels(_Blocking[Channels]):
+class BlockingChannels(_Closing[Channels]):
     """Many channels of one participant in one store; see `fairway.Channels`, which has the same arguments."""
 
     backup = _waiting(Channels.backup)
@@ -481,12 +484,6 @@ class BlockingChannels(_Blocking[Channels]):
     def __enter__(self) -> Self:
         """Return the channels."""
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close all channels. Without an exception, messages that a loop has taken are finished."""
-        _wait(self._inner.__aexit__(kind, error, trace))
 
 
 def _with_thread(settings: SharedArguments) -> SharedArguments:

@@ -13,7 +13,6 @@ file are exported unchanged, so every message is exported once. Memory holds one
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 import tempfile
@@ -34,6 +33,7 @@ from pyarrow import NativeFile
 from fairway.errors import ConfigurationError, DecodeError
 from fairway.pipeline.location import Location
 from fairway.pipeline.run.reading import RunTables
+from fairway.protocol.segmentation.segmenter import logical_message_id
 from fairway.wire.batch import decode_batch, id_in_batch
 from fairway.wire.file_message import FileManifest, FileMessage, FilePart, WholeFile, decode_file_message
 
@@ -136,7 +136,7 @@ class _Files:
     ) -> None:
         """Write a payload, or the content of a file; the index gets its name and media type."""
         # The same payload may be sent twice: the SDS message ids distinguish the two.
-        carrier = hashlib.sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
+        carrier = sha256("\0".join(row["sds_ids"]).encode()).hexdigest()[:_SHORT]
         folder, name = _safe(row["channel_id"]), f"{row['message_id'][:_SHORT]}-{carrier}"
         told: Row = {}
         if file is None:
@@ -187,7 +187,7 @@ def _write_parquet(batches: Iterator[pa.RecordBatch], to: Location) -> Export:
 
 
 def single_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``delivered``; in place of a batch its messages, with the ids that receivers give them."""
+    """Yield rows of ``delivered``, and for a batch its messages, with the ids that receivers give them."""
     for batch in batches:
         rows: list[Row] = []
         for row in batch.to_pylist():
@@ -196,7 +196,7 @@ def single_messages(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
                 rows.append(row)
                 continue
             for index, payload in enumerate(messages):
-                own = {"message_id": sha256(payload).hexdigest(), "size_bytes": len(payload), "payload": payload}
+                own = {"message_id": logical_message_id(payload), "size_bytes": len(payload), "payload": payload}
                 rows.append({**row, **own, "sds_ids": [id_in_batch(row["sds_ids"][0], index)]})
         yield batch if len(rows) == batch.num_rows else pa.RecordBatch.from_pylist(rows, batch.schema)
 
@@ -211,7 +211,7 @@ def _safe(name: str) -> str:
     """Return the folder name of a channel: its id if the characters are safe, else an underscore and a digest."""
     if _SAFE_FOLDER.fullmatch(name):
         return name
-    return f"_{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    return f"_{sha256(name.encode()).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

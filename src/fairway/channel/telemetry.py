@@ -50,7 +50,7 @@ class _Instruments:
     """The metrics of all channels of the program."""
 
     def __init__(self, provider: MeterProvider) -> None:
-        meter = provider.get_meter("fairway", str(sys.modules["fairway"].__version__), schema_url=_SCHEMA)
+        meter = provider.get_meter("fairway", _version(), schema_url=_SCHEMA)
 
         def count(name: str, description: str) -> Counter:
             return meter.create_counter(name, "{message}", description)
@@ -147,9 +147,7 @@ class Telemetry:
         self.client_id = sender_id
         self.queues = queues
         self._stored = stored
-        self._tracer = trace.get_tracer_provider().get_tracer(
-            "fairway", str(sys.modules["fairway"].__version__), schema_url=_SCHEMA
-        )
+        self._tracer = trace.get_tracer("fairway", _version(), schema_url=_SCHEMA)
         self._instruments = _instruments_of(metrics.get_meter_provider())
         _CHANNELS[self] = None
 
@@ -257,6 +255,10 @@ class Telemetry:
             [Link(carried)] if carried.is_valid else [],
         )
         return _Operation(span, self._instruments, common)
+
+
+def _version() -> str:
+    return str(sys.modules["fairway"].__version__)
 
 
 def _carried_by(envelope: Envelope | None) -> SpanContext:
