@@ -14,7 +14,7 @@ from fairway.owned_tasks import OwnedTasks
 
 
 class Terms(NamedTuple):
-    """What a send asks for; sends of a batch ask for the same."""
+    """The condition of a delivery, and the deadline; those of the sends of a batch are equal."""
 
     required_count: int
     required_from: frozenset[str]

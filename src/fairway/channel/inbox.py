@@ -266,7 +266,7 @@ class MessageLoop:
         """The message that was returned last, if it is not finished."""
         self.inbox = inbox
         self.reader: object = None
-        """What asked for it (`reader`)."""
+        """The task or thread that got it (`reader`)."""
         self._binding = LoopBinding("the loop over messages")
 
     def __aiter__(self) -> Self:

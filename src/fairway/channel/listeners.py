@@ -124,7 +124,7 @@ class EventStream:
         self._binding = LoopBinding("the loop over events")
         self.in_hand: Delivered | None = None
         self.reader: object = None
-        """What asked for it (`fairway.channel.inbox.reader`)."""
+        """The task or thread that got it (`fairway.channel.inbox.reader`)."""
         self._failure: BaseException | None = None
 
     def close(self, failure: BaseException | None = None) -> None:

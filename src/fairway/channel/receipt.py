@@ -237,8 +237,8 @@ class Receipt(EphemeralReceipt):
     async def _until_all_hold_it(self, names: frozenset[str]) -> None:
         """Wait until each of these participants has acknowledged a delivered message, or is away.
 
-        Raises the failure of the retransmissions, but only if a missing participant was heard meanwhile. One that was
-        not heard may be gone.
+        Raises the failure of the retransmissions, but only if a missing participant was heard meanwhile; a silent one
+        may be gone.
         """
         engine, failures = self._started(), self._failures
         presence = engine.stack.presence

@@ -88,6 +88,7 @@ _REFUSALS = {
 _LOG: Final = logging.getLogger("fairway.channel")
 _REPLY_TIMEOUT_S: Final = 30.0
 _STORE_WAIT_S: Final = 10.0
+"""Wait of `latest_snapshot` for a store node."""
 _ENDS: Final = (SendOutcome.DELIVERED, SendOutcome.FAILED)
 
 _MEMBERSHIPS: Final[WeakKeyDictionary[WakuNode, Membership]] = WeakKeyDictionary()
@@ -478,7 +479,7 @@ class ReliableChannel:
     def on_request(self, handler: RequestHandler, *, group: str | None = None) -> Callable[[], None]:
         """Call ``handler`` with every request, several at a time; return a function that removes the handler.
 
-        What it returns, `bytes` or an `Envelope`, is the reply; None sends none. It may be a coroutine function. If it
+        Its return value, `bytes` or an `Envelope`, is the reply; None sends none. It may be a coroutine function. If it
         raises, the requester gets a `RequestFailedError`. It is cancelled if the request is cancelled or expires. With
         a ``group`` it gets the requests that this worker takes, one at a time (`requests`).
 
@@ -833,7 +834,7 @@ class ReliableChannel:
         return search.found
 
     async def _has_store(self) -> bool:
-        """Return whether a store node is reachable; wait for one for `_STORE_WAIT_S`, because it may be found last."""
+        """Return whether a store node is reachable, after a wait: of all nodes it may be found last."""
         try:
             async with asyncio.timeout(_STORE_WAIT_S):
                 async for status in self._node.status_changes():

@@ -488,7 +488,7 @@ class RequestDesk:
         handler: RequestHandler,
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
-        """Call the handler and send its reply; ``failed`` is called with what the handler raises."""
+        """Call the handler and send its reply; ``failed`` is called with an error of the handler."""
         try:
             outcome = await _outcome_of(handler, request, failed)
             if outcome is not None:
@@ -536,7 +536,7 @@ class RequestDesk:
                 self._settle(message.sender_id, envelope)
 
     async def _cancel(self, request: Envelope) -> None:
-        """Tell the other side that nobody waits for the reply any more."""
+        """Cancel the request at the other side."""
         cancel = Envelope(b"", kind=EnvelopeKind.CANCEL, to=request.to, correlation_id=request.correlation_id)
         try:
             if self._was_sent(request.correlation_id):

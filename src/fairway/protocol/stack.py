@@ -74,9 +74,8 @@ _CLOCK_SET_BACK_MS: Final = 1_000
 """Step back of the clock beyond which all times are planned anew."""
 _CHANGE_NOTHING_AGAIN: Final = (Ignored.DUPLICATE, Ignored.ANSWER, Ignored.OWN)
 """Reasons to ignore a message that also hold if the same transmission arrives again."""
-
-
 _OF_NO_MEMBER: Final = (Judgement.FOREIGN, Judgement.OWN, Judgement.FORGED)
+"""Messages that do not prove the presence of their sender."""
 
 
 class Accepted(NamedTuple):

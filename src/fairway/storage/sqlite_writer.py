@@ -30,6 +30,7 @@ from fairway.storage.sqlite_errors import typed_errors
 KEPT_REQUESTS: Final = 100_000
 """Ended requests that a store keeps of each channel."""
 KEPT_TRACE_POINTS: Final = 200_000
+"""Trace points that a store keeps of each channel."""
 MERGE_AFTER_BYTES: Final = 1_048_576
 """Size of the journal at which it is merged."""
 ROWS_PER_STATEMENT: Final = 32

@@ -24,14 +24,14 @@ MAX_ENVELOPE_BYTES: Final = 268_435_456
 
 
 class EnvelopeKind(IntEnum):
-    """What a message in an envelope is."""
+    """The kind of a message in an envelope."""
 
     MESSAGE = pb.Envelope.MESSAGE
     REQUEST = pb.Envelope.REQUEST
     """A question that `ReliableChannel.requests` hands over."""
     REPLY = pb.Envelope.REPLY
     FAILURE = pb.Envelope.FAILURE
-    """In place of a reply; the content is a text that says why there is none."""
+    """The answer if there is no reply; the content is a text with the reason."""
     CANCEL = pb.Envelope.CANCEL
     """The sender of a request does not wait for the reply any more."""
     CLAIM = pb.Envelope.CLAIM

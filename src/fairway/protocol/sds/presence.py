@@ -45,7 +45,7 @@ class Member:
 
 
 class _Heard(Struct):
-    """What was heard of one participant."""
+    """The messages of one participant that prove presence."""
 
     since_ms: int
     last_heard_ms: int
@@ -88,7 +88,7 @@ class Presence:
         return tuple(sorted(members, key=lambda member: (not member.is_present, member.sender_id)))
 
     def member(self, name: str) -> Member:
-        """Return what is known of a participant."""
+        """Return a participant, also an unknown one."""
         heard = self._heard.get(name)
         if heard is None:
             return Member(sender_id=name, is_present=False, since_ms=None, last_heard_ms=None)
@@ -122,7 +122,7 @@ class Presence:
             self._begin_chance(now_ms, has_news=True)
 
     def set_connected(self, connected: bool, now_ms: int) -> None:
-        """Stop while the node is offline, because nobody can be heard; then begin a new chance."""
+        """Stop while the node is offline and receives nothing; then begin a new chance."""
         if connected is (self._chance_began_ms is None):
             self._connected_ms, self._chances_before = now_ms, self._chances
             self._begin_chance(now_ms if connected else None, has_news=False)

@@ -1,4 +1,4 @@
-"""What protects a page for people: its policy, and the check that a request is from the page of this server.
+"""The protection of a page for people: its policy, and the check that a request is from the page of this server.
 
 A browser sends requests of any web page to any address that it reaches, also on this machine. The policy of a page,
 its Content-Security-Policy, forbids loading from other sources and running other scripts. So a name from the network
