@@ -27,7 +27,7 @@ from websockets.sync.client import connect as connect_websocket
 from browsing import SCREENS, launched, visited
 from fairway.cli._settings import ChannelSettings
 from fairway.cli.web_chat.server import serve
-from fairway.errors import ConfigurationError
+from fairway.errors import ConfigurationError, StorePathError
 from fairway.events import MessageReceived
 from fairway.files import FileReceived, FileReceiver, send_file
 from fairway.wire.file_message import FileManifest, FilePart, encode_file_message, manifest_id
@@ -423,6 +423,13 @@ def test_a_port_in_use_is_named(room):
         settings = room.make_settings("carol")
         with pytest.raises(ConfigurationError, match=f"port {port} .*choose another"):
             room.run(lambda: serve(settings, None, port or 0, print))
+
+
+def test_a_store_in_a_missing_folder_is_refused_and_the_folder_not_made(room):
+    settings = room.make_settings("carol", room.folder / "mistyped" / "carol.db")
+    with pytest.raises(StorePathError, match=r"there is no directory .*mistyped: make it, or give another path"):
+        room.run(lambda: serve(settings, None, 0, print))
+    assert not (room.folder / "mistyped").exists()
 
 
 @contextmanager

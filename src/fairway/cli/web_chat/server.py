@@ -75,12 +75,13 @@ async def serve(settings: ChannelSettings, save: Path | None, port: int, say: Ca
     async with AsyncExitStack() as exits:
         folder = save if save is not None else exits.enter_context(_folder_beside(settings.store))
         node, channel = await exits.enter_async_context(settings.open(needs_node=False))
+        events = channel.events()
+        # A store that cannot be opened makes no folder beside it.
+        await channel.start()
         receiver = await FileReceiver.open(channel, folder)
         # Two participants may save into one folder.
         owner = sha256(f"{channel.channel_id}\0{channel.sender_id}".encode("utf-8", "surrogatepass")).hexdigest()
         conversation = WebConversation(node, channel, receiver, folder / f".outgoing-{owner[:16]}")
-        events = channel.events()
-        await channel.start()
         stopped = await exits.enter_async_context(stop_event())
         exits.push_async_callback(conversation.uploads.close)
         conversation.uploads.resume()
