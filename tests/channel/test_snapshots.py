@@ -21,20 +21,11 @@ from fairway.testing import DiskFault, Machine, Process, SimulatedDisk, run, vir
 from fairway.wire.coverage import Coverage
 from groups import Group, in_group
 from listening import heard_by, join, listen
+from slow_cipher import SlowCipher
 
 QUIET = ReliableChannelOptions(sync_min_interval_ms=600_000, retry_interval_ms=600_000)
 LIMIT = RateLimitConfig(enabled=True, messages_per_epoch=2, epoch_ms=10_000, max_queued=1)
 SMALL_SEGMENTS = ReliableChannelOptions(segmentation=SegmentationConfig(segment_size_bytes=1_000))
-
-
-class SlowCipher:
-    """Takes 10 ms for each message."""
-
-    async def encrypt(self, plaintext):
-        await asyncio.sleep(0.01)
-        return plaintext[::-1]
-
-    decrypt = encrypt
 
 
 class App:

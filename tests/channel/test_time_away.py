@@ -15,19 +15,10 @@ from fairway.testing import DiskFaults, SimulatedDisk
 from fairway.wire.topics import autoshard
 from fairway.wire.waku_message import WakuMessage
 from groups import in_group
+from slow_cipher import SlowCipher
 
 TOPIC = "/fairway/1/harbour/proto"
 NO_RETRIES = {"retry_interval_ms": 0, "sync_min_interval_ms": 0}
-
-
-class SlowCipher:
-    """Takes 10 ms for each message."""
-
-    async def encrypt(self, plaintext):
-        await asyncio.sleep(0.01)
-        return plaintext[::-1]
-
-    decrypt = encrypt
 
 
 async def _miss(group, count):

@@ -12,12 +12,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,10 +30,10 @@ from fairway.errors import ConfigurationError, StorePathError
 from fairway.events import MessageReceived
 from fairway.files import FileReceived, FileReceiver, send_file
 from fairway.wire.file_message import FileManifest, FilePart, encode_file_message, manifest_id
+from loop_threads import LoopThread
 from patience import PATIENCE_S, until
 
 MakeSettings = Callable[..., ChannelSettings]
-T = TypeVar("T")
 
 NAME = '<img src=x onerror="window.hacked=1">'
 TEXT = "<script>window.hacked=1</script> <b>bold</b> \u202etxt.exe"
@@ -76,20 +75,13 @@ class Other:
                         self.saved.append(outcome.path)
 
 
-class Room:
+class Room(LoopThread):
     """An event loop in a thread, in which participants run while the browser blocks the test's thread."""
 
     def __init__(self, make_settings: MakeSettings, folder: Path) -> None:
+        super().__init__()
         self.make_settings = make_settings
         self.folder = folder
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-
-    def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        async def awaited() -> T:
-            return await work()
-
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(PATIENCE_S)
 
     def say(self, other: Other, *payloads: str | bytes) -> None:
         async def all_payloads() -> None:
@@ -129,15 +121,6 @@ class Room:
         with self.running(other.run()):
             self.run(other.started.wait)
             yield other
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.fixture

@@ -6,9 +6,6 @@ import asyncio
 import json
 import os
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +28,7 @@ from fairway.wire.file_message import (
     name_problem,
 )
 from fairway.wire.proto import file_pb2 as pb
+from full_disks import files_of_at_most
 
 PARTS = (b"a" * 100, b"b" * 100, b"c" * 40)
 
@@ -231,17 +229,6 @@ def test_a_part_that_contradicts_the_manifest_is_refused_and_the_right_part_acce
     assert [each.parts_received for each in rest[:-1]] == [1, 2, 2]
     assert isinstance(rest[-1], FileReceived)
     assert visible_files(tmp_path / "in") == {"chart.pdf": b"".join(PARTS)}
-
-
-@contextmanager
-def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """Let the system refuse to write beyond a size, as it does when a disk or a quota is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_raises_and_the_part_is_accepted_when_there_is_room(taking, tmp_path):

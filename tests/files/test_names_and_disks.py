@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,6 +14,7 @@ from fairway.files.sending import send_file
 from fairway.nodes.local import LocalNetwork
 from fairway.testing import run
 from fairway.wire.file_message import WholeFile, encode_file_message
+from full_disks import files_of_at_most
 
 KEY = "0123456789abcdef" * 2
 
@@ -79,16 +78,6 @@ def test_a_file_whose_name_the_disk_refuses_is_saved_under_another_one(join, tmp
     assert [each.name for each in outcomes] == names
     assert [each.path.read_bytes() for each in outcomes] == [name.encode() for name in names]
     assert [each.path.name for each in outcomes] == ["first.txt", "n" * 96 + ".txt", "m" * 100, "last.txt"]
-
-
-@contextmanager
-def files_of_at_most(size_bytes):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "parts"])
