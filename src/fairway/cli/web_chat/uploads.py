@@ -34,7 +34,7 @@ from fairway.owned_tasks import OwnedTasks
 from fairway.storage.whole_file import replace_whole
 from fairway.wire.file_message import name_problem
 
-MAX_FILES: Final = 16
+_MAX_FILES: Final = 16
 """Files that are sent at once."""
 MAX_FILE_BYTES: Final = FileLimits().max_file_bytes
 """Size of a file; receivers refuse larger ones by default."""
@@ -108,14 +108,14 @@ class Uploads:
     async def accept(self, name: str, content: AsyncIterator[bytes]) -> None:
         """Keep a file, durably, and begin to send it.
 
-        Raises `ConfigurationError` for a name that receivers refuse, and beyond `MAX_FILES`. Raises
+        Raises `ConfigurationError` for a name that receivers refuse, or for too many files. Raises
         `MessageTooLargeError` beyond `MAX_FILE_BYTES`, and `OSError` if the disk fails.
         """
         problem = name_problem(name)
         if problem is not None:
             raise ConfigurationError(f"the file cannot be sent: {problem}; rename it")
-        if len(self._tasks) + self._arriving >= MAX_FILES:
-            raise ConfigurationError(f"{MAX_FILES} files are being sent; wait until one of them is delivered")
+        if len(self._tasks) + self._arriving >= _MAX_FILES:
+            raise ConfigurationError(f"{_MAX_FILES} files are being sent; wait until one of them is delivered")
         self._arriving += 1
         upload = Upload(self._folder / f"{environment().random_bytes(_ID_BYTES).hex()}{_ENTRY}", name)
         try:

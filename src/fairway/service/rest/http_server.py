@@ -24,16 +24,18 @@ MAX_HEADER_BYTES: Final = 65_536
 """Size of a request's head; longer ones are answered with 431."""
 MAX_CONNECTIONS: Final = 1_000
 """Open connections; a request on a further one is answered with 503."""
-MAX_SOCKET_MESSAGE_BYTES: Final = 1_048_576
+_MAX_SOCKET_MESSAGE_BYTES: Final = 1_048_576
 """Size of a message from a WebSocket; a longer one closes it."""
-KEEP_ALIVE_S: Final = 30
+_KEEP_ALIVE_S: Final = 30
 """Time for which a connection may be idle between two requests."""
 _BACKLOG: Final = 512
-GRACE_S: Final = 2
+"""Connections that wait to be accepted."""
+_GRACE_S: Final = 2
 """Time for answers that are under way when the server closes."""
 _DATE_S: Final = 1
 """Time after which the Date in the head of answers is written anew."""
 _RENEWAL_S: Final = 30.0
+"""Time between two looks for a renewed certificate."""
 _POLL_S: Final = 0.005
 
 
@@ -69,7 +71,7 @@ class HttpServer:
             app,
             http=BoundedProtocol,
             ws="websockets-sansio" if takes_websockets else "none",
-            ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
+            ws_max_size=_MAX_SOCKET_MESSAGE_BYTES,
             ws_per_message_deflate=False,
             lifespan="off",
             interface="asgi3",
@@ -77,9 +79,9 @@ class HttpServer:
             access_log=False,
             server_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=_GRACE_S,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         )
         config.load()
