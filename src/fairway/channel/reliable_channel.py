@@ -902,8 +902,7 @@ class ReliableChannel:
         self._listeners.tell(event)
 
     def _hand_over(self, delivered: Delivered) -> None:
-        engine = self._engine
-        if engine is not None and engine.stack.sds.start is not None and self._is_covered(delivered.message):
+        if self._is_covered(delivered.message):
             self._inbox.put(delivered, aside=True)
             self._inbox.finish(delivered.number)
             return
