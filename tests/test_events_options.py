@@ -33,6 +33,7 @@ from fairway.options import (
         (lambda: RateLimitConfig(enabled=True), "an enabled rate limit needs messages_per_epoch"),
         (lambda: ReliableChannelOptions(retry_interval_ms=-1), "retry_interval_ms must not be negative, not -1"),
         (lambda: ReliableChannelOptions(sweep_in_buf_interval_ms=0), "sweep_in_buf_interval_ms must be at least 1"),
+        (lambda: ReliableChannelOptions(batch_ms=60_001), "batch_ms must be at most 60,000, a minute, not 60,001"),
         (lambda: Advanced(max_missing=0), "max_missing must be at least 1, not 0"),
         (lambda: Advanced(handling_retry_ms=-1), "handling_retry_ms must not be negative, not -1"),
         (lambda: ReliableChannelOptions(causal_history_size=-1), "causal_history_size must not be negative, not -1"),

@@ -21,6 +21,8 @@ from fairway.wire.repair_hash import NIM_REPAIR, WAKU_REPAIR, RepairHash
 from fairway.wire.sds import NIM_SDS, WAKU_SDS, SdsCodec
 from fairway.wire.segment import BARE, LIP_243, WAKU_SEGMENTS, SegmentFormat
 
+_MAX_BATCH_MS: Final = 60_000
+"""Longest wait of a send for further messages."""
 _LEAST_ENTRY_BYTES: Final = 66
 """Smallest history entry on the wire: an SDS message id of 64 characters, with tag and length."""
 
@@ -408,6 +410,10 @@ class ReliableChannelOptions:
         )
         for name in ("sweep_in_buf_interval_ms", "max_unread_messages", "max_handling_attempts"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        _require(
+            self.batch_ms <= _MAX_BATCH_MS,
+            f"batch_ms must be at most {_MAX_BATCH_MS:,}, a minute, not {self.batch_ms:,}: sends wait that long",
+        )
         _require(
             not self.segmentation.bare_content or self.profile is Profile.LOGOS,
             "bare_content is for Profile.LOGOS; Profile.WAKU sends a payload that fits one segment unmodified anyway",

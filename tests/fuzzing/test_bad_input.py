@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.events import IrretrievableMessage, LossReason, MessageReceived, MessagesUndecryptable
+from fairway.events import IrretrievableMessage, LossReason, MemberArrived, MessageReceived, MessagesUndecryptable
 from fairway.options import Advanced, Profile, ReliableChannelOptions, SegmentationConfig
 from fairway.protocol.effects import Emit, Publish
 from fairway.protocol.sds.dependencies import MAX_CITATIONS_READ
@@ -54,13 +54,13 @@ class Channel:
         return SdsMessage(**usual | fields)
 
     def receives(self, message):
-        """Receive an SDS message, or bytes in its place; return the events but for how many could not be opened."""
+        """Receive an SDS message, or bytes in its place; return the events that concern messages."""
         payload = self.codec.encode(message) if isinstance(message, SdsMessage) else message
         meta = Profile.LOGOS.marker if self.is_logos else None
         waku = WakuMessage(payload=payload, content_topic=TOPIC, timestamp_ns=NOW_MS * 1_000_000, meta=meta)
         effects = self.stack.receive(waku, NOW_MS)
         events = [effect.event for effect in effects if isinstance(effect, Emit)]
-        return [event for event in events if not isinstance(event, MessagesUndecryptable)]
+        return [event for event in events if not isinstance(event, MemberArrived | MessagesUndecryptable)]
 
     def receives_segments(self, *segments):
         """Receive segments, each in an SDS message of its own; return the events of all."""
