@@ -55,6 +55,7 @@ async def take(loop, count):
     return [(message.channel_id, bytes(message)) for message in [await anext(loop) for _ in range(count)]]
 
 
+@pytest.mark.full
 @virtual_time()
 async def test_hundreds_of_channels_in_one_store_lose_nothing_over_a_lossy_network():
     names = [f"room-{number}" for number in range(MANY)]
@@ -76,7 +77,7 @@ async def test_hundreds_of_channels_in_one_store_lose_nothing_over_a_lossy_netwo
     assert len(received) == 2 * MANY
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))])
 def test_after_crashes_amid_the_commits_of_several_channels_each_has_what_it_accepted(seed):
     async def main():
         accepted: defaultdict[str, list[bytes]] = defaultdict(list)

@@ -120,6 +120,7 @@ async def test_a_quiet_member_stays_present_in_a_quiet_and_in_a_busy_channel_tha
             assert [len(seen) for seen in changes] == [2, 2]
 
 
+@pytest.mark.full
 @virtual_time()
 async def test_a_hundred_members_are_all_present_and_none_of_them_flickers():
     with LocalNetwork(NetworkFaults(loss=0.1)) as network:

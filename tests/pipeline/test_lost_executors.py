@@ -36,7 +36,7 @@ from patience import PATIENCE_S
 from postgres_server import running_postgres
 from rest_store import rest_store
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 CLUSTER = textwrap.dedent("""
     import os, random, signal, subprocess, sys, threading, time
@@ -192,7 +192,7 @@ def rows():
 
 @pytest.fixture(
     scope="module",
-    params=[("sqlite", "sqlite"), pytest.param(("postgresql", "http", "parquet"), marks=pytest.mark.full)],
+    params=[("sqlite", "sqlite"), ("postgresql", "http", "parquet")],
     ids=" ".join,
 )
 def sources(request, rows, tmp_path_factory):
@@ -253,7 +253,6 @@ def test_executors_may_die_in_any_stage_of_a_run_over_new_sources(sources, quiet
     assert_same(RunTables(tmp_path / "killed"), quiet)
 
 
-@pytest.mark.full
 def test_executors_may_die_while_a_node_adds_messages_to_its_archive(rows, spark, tmp_path, seed):
     is_later = pa.array([number % 2 == 1 for number in range(rows.num_rows)])
     sources = [kept("sqlite", tmp_path / "a", rows.filter(pc.invert(is_later)), ExitStack())]
@@ -264,7 +263,6 @@ def test_executors_may_die_while_a_node_adds_messages_to_its_archive(rows, spark
     assert_same(RunTables(tmp_path / "killed"), RunTables(tmp_path / "quiet"))
 
 
-@pytest.mark.full
 def test_executors_may_die_while_a_stream_joins_its_files(sources, quiet, tmp_path, seed):
     run_and_kill(STREAM, tmp_path, seed, sources, partial(shutil.rmtree, ignore_errors=True))
     assert_same(RunTables(tmp_path / "killed"), quiet)
