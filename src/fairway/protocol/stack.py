@@ -37,7 +37,7 @@ from fairway.protocol.incoming.retrieval import Retrieval
 from fairway.protocol.incoming.undelivered import Undelivered
 from fairway.protocol.jitter import Jitter
 from fairway.protocol.notices import Notices
-from fairway.protocol.outgoing.request import SendRequest, wanted_id, wanted_names
+from fairway.protocol.outgoing.request import wanted_id, wanted_names
 from fairway.protocol.outgoing.request_table import RequestTable
 from fairway.protocol.outgoing.sending import Sending
 from fairway.protocol.outgoing.sync_timer import SyncTimer
@@ -195,18 +195,16 @@ class Stack:
             if repeated is not None:
                 repeated += self._drain_outgoing(now_ms)
                 return Accepted(request_id or known.request_id, message_id, self._finish(repeated, now_ms))
-        request = SendRequest(
-            request_id=self._jitter.identifier() if request_id is None else wanted_id(request_id),
-            message_id=message_id,
-            size_bytes=len(payload),
-            data_count=segments[0].data_count,
-            segment_count=len(segments),
+        request = self._sending.sends.begin(
+            self._jitter.identifier() if request_id is None else wanted_id(request_id),
+            message_id,
+            len(payload),
+            segments,
             required_count=required_count,
             required_from=names,
-            accepted_ms=now_ms,
+            now_ms=now_ms,
             deadline_ms=deadline_ms,
         )
-        self._sending.sends.begin(request, segments)
         if payload.startswith(ENVELOPE_PREFIX) and is_snapshot(payload):
             key = OrderKey(self.next_lamport(now_ms), request.request_id)
             own = KnownSnapshot(key, self.sds.sender_id, now_ms * NS_PER_MS, payload, request.request_id)
@@ -239,19 +237,16 @@ class Stack:
         request = None if deadline_ms else batching.joinable(sizes, required_count, names)
         joins = request is not None
         if request is None:
-            segments = batching.segments(payloads)
-            request = SendRequest(
-                request_id=self._jitter.identifier(),
-                message_id=message_ids[0],
-                size_bytes=sum(sizes),
-                data_count=segments[0].data_count,
-                segment_count=len(segments),
+            request = self._sending.sends.begin(
+                self._jitter.identifier(),
+                message_ids[0],
+                sum(sizes),
+                batching.segments(payloads),
                 required_count=required_count,
                 required_from=names,
-                accepted_ms=now_ms,
+                now_ms=now_ms,
                 deadline_ms=deadline_ms,
             )
-            self._sending.sends.begin(request, segments)
         request_ids = batching.join(request, payloads, message_ids)
         effects = self._drain_outgoing(now_ms)
         queued = self._sending.note_queued(request, now_ms)

@@ -9,7 +9,7 @@ other message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from fairway.errors import ConfigurationError
@@ -57,10 +57,33 @@ class Sends:
             )
         return request
 
-    def begin(self, request: SendRequest, segments: Iterable[OutgoingSegment]) -> None:
+    def begin(
+        self,
+        request_id: str,
+        message_id: str,
+        size_bytes: int,
+        segments: Sequence[OutgoingSegment],
+        *,
+        required_count: int,
+        required_from: frozenset[str],
+        now_ms: int,
+        deadline_ms: int | None,
+    ) -> SendRequest:
         """Begin a send; its segments enter the outbox."""
+        request = SendRequest(
+            request_id=request_id,
+            message_id=message_id,
+            size_bytes=size_bytes,
+            data_count=segments[0].data_count,
+            segment_count=len(segments),
+            required_count=required_count,
+            required_from=required_from,
+            accepted_ms=now_ms,
+            deadline_ms=deadline_ms,
+        )
         self._requests.add(request)
-        self._outbox.extend(request.request_id, segments)
+        self._outbox.extend(request_id, segments)
+        return request
 
     def repeat(
         self, request: SendRequest, required_count: int, names: frozenset[str], deadline_ms: int | None, now_ms: int
